@@ -1,0 +1,1 @@
+"""One module per question; each returns results with evidence and draws nothing."""

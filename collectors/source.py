@@ -1,0 +1,3 @@
+"""Opens an input: a path or standard input, through gzip, zstd and xz, as plain bytes."""
+
+from __future__ import annotations

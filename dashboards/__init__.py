@@ -1,0 +1,1 @@
+"""Grafana dashboards as code (they come with the service; nothing is published yet)."""
