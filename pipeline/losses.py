@@ -25,6 +25,7 @@ REASONS: dict[str, Reason] = {
     "unreadable_line": Reason("error", True, "lines that could not be read"),
     "unreadable_frame": Reason("error", True, "stack lines that could not be read"),
     "truncated_input": Reason("error", True, "input ends in the middle of a record"),
+    "damaged_input": Reason("error", True, "places from which on the input is damaged"),
     "no_time": Reason("error", True, "events without a time, which cannot be placed"),
     "bad_weight": Reason("error", True, "rows without a usable count"),
     "kernel_lost": Reason("warning", False, "events that the kernel lost while recording"),

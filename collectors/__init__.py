@@ -1,0 +1,1 @@
+"""Readers: one module per source format, chosen by what a file holds."""
