@@ -1,0 +1,154 @@
+"""`perf script` text: samples with call stacks, tracepoints with arguments, PERF_RECORD lines.
+
+    python3 19917/19917 [000]   829.851181:    5025125 cpu-clock:
+                ff04e _PyEval_EvalFrameDefault+0x44de (/usr/lib/libpython3.11.so.1.0)
+         7f5177671d40 [unknown] ([unknown])
+
+Every field layout of perf 3.2 to 6.16 and simpleperf's report_sample; formats in docs/formats/perf.md. One tokenizer
+(`perf_tokens`) behind both: `fold` counts what it finds, `read` makes tables of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from collectors import perf_frames, perf_header
+from collectors.perf_fold import (
+    PIECE_BYTES,
+    Counting,
+    Task,
+    count_parallel,
+    default_workers,
+    feeds,
+    file_pieces,
+    stream_pieces,
+    unite,
+)
+from collectors.perf_header import Layout
+from collectors.source import Source
+from pipeline.errors import InputError
+from pipeline.filters import SampleFilter
+from pipeline.folds import Fold
+from pipeline.losses import LossLedger
+
+if TYPE_CHECKING:
+    from pipeline.tables import Tables
+
+_HEAD_BYTES = 1 << 20
+_CHUNK_BYTES = 4 << 20
+_PARALLEL_FROM_BYTES = 4 * PIECE_BYTES
+
+
+def sniff(head: bytes) -> bool | None:
+    """Return whether the beginning of a file is perf script text; None: more bytes are needed."""
+    layout = perf_header.learn(head)
+    if layout is not None:
+        return layout.has_time or _has_stack_line(head)
+    return None if b"\n" not in head else False
+
+
+def _has_stack_line(head: bytes) -> bool:
+    lines = [line for line in head.split(b"\n") if line.strip() and not line.startswith(b"#")]
+    return any(perf_frames.parse_frame(line) for line in lines[1:200])
+
+
+def layout_of(source: Source) -> Layout:
+    """Return the columns of a source, learned from its beginning.
+
+    Raises InputError where no sample line stands there.
+    """
+    layout = perf_header.learn(source.head(_HEAD_BYTES))
+    if layout is None:
+        raise InputError("no sample line found", "is this the output of perf script?", path=source.name)
+    return layout
+
+
+def fold(source: Source, keep: SampleFilter = SampleFilter(), *, workers: int | None = None) -> Fold:
+    """Count the samples of a source by event, process and stack.
+
+    workers: processes to count with (None: as many as there are CPUs, where the file is large enough). The size of the
+    result follows the number of different stacks. Raises InputError where no sample line is found.
+    """
+    layout = layout_of(source)
+    if layout.has_time is False:
+        workers = 1  # pieces are cut at sample lines, and these need a time to be told
+    size = source.size_bytes
+    if workers is None:
+        workers = default_workers() if size is None or size >= _PARALLEL_FROM_BYTES else 1
+    result = Fold()
+    if workers > 1:
+        counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers)
+    else:
+        counting = Counting(layout, keep)
+        _, found = counting.piece(0, _lines_whole(source))
+        counts, losses = [counting.result()], LossLedger()
+        losses.merge(found)
+    meta = unite(counts, result)
+    result.losses.merge(losses.as_tuple())
+    result.losses.merge(source.losses.as_tuple())
+    result.rows += result.losses.lost_rows
+    result.clock = clock_of(meta) if layout.has_time else ""
+    return result
+
+
+def read(source: Source, keep: SampleFilter = SampleFilter(), *, host: str = "") -> Tables:
+    """Read a whole source into tables: one row of `perf_events` per sample or tracepoint.
+
+    Times are ns of the clock that stamped them; rows of PERF_RECORD_SWITCH stand among the samples. Raises InputError
+    where no sample line is found.
+    """
+    import polars as pl
+
+    from collectors.perf_read import TableReader
+    from pipeline.tables import Tables
+
+    layout = layout_of(source)
+    table_reader = TableReader(layout, keep, host)
+    batches = list(table_reader.read(_lines_whole(source)))
+    table_reader.losses.merge(source.losses.as_tuple())
+    clock = clock_of(table_reader.meta) if layout.has_time else ""
+    events = pl.concat([batch.perf_events for batch in batches]).with_columns(clock=pl.lit(clock, pl.String))
+    return Tables(
+        perf_events=events,
+        frames=pl.concat([batch.frames for batch in batches]),
+        stacks=pl.concat([batch.stacks for batch in batches]),
+        losses=table_reader.losses.as_tuple(),
+        rows=table_reader.rows + table_reader.losses.lost_rows,
+        clock=clock,
+        meta=table_reader.meta,
+    )
+
+
+def _lines_whole(source: Source) -> Iterator[bytes]:
+    """Yield the text of a source in parts that end at line ends."""
+    held = b""
+    for chunk in source.chunks(_CHUNK_BYTES):
+        held += chunk
+        end = held.rfind(b"\n\n") + 2
+        if end < 2:
+            end = held.rfind(b"\n") + 1
+        if end > 0:
+            yield from feeds(held[:end])
+            held = held[end:]
+    if held:
+        yield held
+
+
+def _stream(source: Source, layout: Layout) -> Iterator[bytes]:
+    return stream_pieces(source.chunks(_CHUNK_BYTES), layout)
+
+
+def _tasks(source: Source, layout: Layout) -> Iterator[Task]:
+    if source.path is not None and source.is_plain_file():
+        for number, (offset, length) in enumerate(file_pieces(source.path, layout)):
+            yield number, str(source.path), offset, length
+    else:
+        for number, piece in enumerate(_stream(source, layout)):
+            yield number, piece
+
+
+def clock_of(meta: dict[str, str]) -> str:
+    """Return the clock that stamped the samples, from the header lines of the file ('# clockid: monotonic (1)')."""
+    named = meta.get("clockid", "").partition(" ")[0]
+    return named or "perf"
