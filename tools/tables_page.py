@@ -1,0 +1,136 @@
+"""Writes docs/tables.md from pipeline/schema.py and pipeline/losses.py; --check: is it up to date?
+
+What one row is stands in the comment above a table, what a column means in the comment behind it or above it;
+what a column means in every table stands below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pipeline.losses import REASONS  # noqa: E402  (the checkout's own, wherever this runs)
+from pipeline.schema import SCHEMA_VERSION, TABLES  # noqa: E402
+
+PAGE = ROOT / "docs" / "tables.md"
+SOURCE = ROOT / "pipeline" / "schema.py"
+
+EVERYWHERE = {
+    "host": "the host's name, where the capture says it",
+    "cpu": "the CPU's number",
+    "pid": "process id",
+    "tid": "thread id",
+    "comm": "the thread's name at that time",
+    "clock": "the clock that stamped the row: perf, monotonic, tsc, ...",
+    "frame_id": "content hash of the frame",
+    "stack_id": "content hash of the stack; 0: without frames",
+    "symbol": "the function's name; empty: unknown",
+    "dso": "the file that the code lies in: a library, the kernel",
+    "file": "source file, where known",
+    "line": "source line, where known",
+    "kind": "as in intervals",
+    "name": "as in intervals",
+    "period": "in the event's unit",
+    "start_ns": "where the slice starts",
+    "busy_ns": "how much of the slice it took",
+    "events": "how many samples or events fell into it",
+    "bytes": "how many bytes were moved",
+    "reason": "see below",
+    "count": "how many",
+    "severity": "info, warning, error",
+    "first_line": "where the first one is, 1-based in the decoded text",
+    "example": "the text of the first one",
+    "boot_id": "the boot of that host",
+    "snapshot": "readings with one number were taken together",
+    "value": "what the clock read, in its ticks",
+    "uncertainty_ns": "by how much the reading may be off",
+}
+
+HEAD = f"""<!-- made by tools/tables_page.py from pipeline/schema.py and pipeline/losses.py: do not edit -->
+# Tables
+
+Schema version {SCHEMA_VERSION}. Times are 64-bit integers in ticks of the row's clock (nanoseconds for perf's
+clocks), never floats. Names are valid UTF-8: a byte that is not stands as `\\xNN`, a real backslash as `\\x5c`.
+Ids of frames and stacks are 64-bit content hashes, the same on every machine.
+"""
+
+
+REASONS_HEAD = """
+## Reasons of losses
+
+What could not be read or placed is counted under one of these. Rows lost under a reason that says 'yes' take part
+in the share that `--max-loss` bounds.
+
+"""
+
+
+def comment_above(lines: list[str], number: int) -> str:
+    """Return the comment lines right above line number (1-based), joined."""
+    found: list[str] = []
+    while number >= 2 and lines[number - 2].strip().startswith("#"):
+        found.insert(0, lines[number - 2].strip().lstrip("# "))
+        number -= 1
+    return " ".join(found)
+
+
+def comment_behind(line: str) -> str:
+    """Return the comment at the end of a line of code."""
+    return line.partition("  # ")[2].strip()
+
+
+def described(lines: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield (name, what one row is, meaning by column) of each table in the source."""
+    for node in ast.parse("\n".join(lines)).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args):
+            continue
+        columns = node.value.args[0]
+        if not (isinstance(node.targets[0], ast.Name) and isinstance(columns, ast.Dict)):
+            continue
+        meanings = {}
+        for key, value in zip(columns.keys, columns.values, strict=True):
+            if isinstance(key, ast.Constant):
+                both = (comment_above(lines, key.lineno), comment_behind(lines[(value.end_lineno or 0) - 1]))
+                meanings[str(key.value)] = " ".join(filter(None, both))
+        yield node.targets[0].id.lower(), comment_above(lines, node.lineno), meanings
+
+
+def page() -> str:
+    """Return the whole page."""
+    out = [HEAD]
+    said = {name: (row, meanings) for name, row, meanings in described(SOURCE.read_text().splitlines())}
+    for name, schema in TABLES.items():
+        row, meanings = said[name]
+        out += [f"\n## {name}\n\n{row[:1].upper()}{row[1:]}.\n\n| column | type | meaning |\n|---|---|---|\n"]
+        for column, dtype in schema.items():
+            meaning = meanings[column] or EVERYWHERE.get(column, "")
+            assert meaning, f"say in a comment in pipeline/schema.py what {name}.{column} means"
+            out += [f"| `{column}` | {dtype} | {meaning} |\n"]
+    out += [REASONS_HEAD]
+    out += ["| reason | severity | rows of the file | meaning |\n|---|---|---|---|\n"]
+    for name, reason in REASONS.items():
+        out += [
+            f"| `{name}` | {reason.severity} | {'yes' if reason.counts_rows else 'no'} | {reason.text} |\n"
+        ]
+    return "".join(out)
+
+
+def main() -> int:
+    """Write the page, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    if not parser.parse_args().check:
+        PAGE.write_text(page())
+    elif not PAGE.exists() or PAGE.read_text() != page():
+        print("docs/tables.md is not what pipeline/schema.py and pipeline/losses.py say: run make docs")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
