@@ -56,16 +56,16 @@ HEAD = f"""<!-- made by tools/tables_page.py from pipeline/schema.py and pipelin
 # Tables
 
 Schema version {SCHEMA_VERSION}. Times are 64-bit integers in ticks of the row's clock (nanoseconds for perf's
-clocks), never floats. Names are valid UTF-8: a byte that is not stands as `\\xNN`, a real backslash as `\\x5c`.
-Ids of frames and stacks are 64-bit content hashes, the same on every machine.
+clocks), never floats. Names are valid UTF-8: a byte that is not stands as `\\xNN`, a real backslash as
+`\\x5c`. Ids of frames and stacks are 64-bit content hashes, the same on every machine.
 """
 
 
 REASONS_HEAD = """
 ## Reasons of losses
 
-What could not be read or placed is counted under one of these. Rows lost under a reason that says 'yes' take part
-in the share that `--max-loss` bounds.
+What could not be read or placed is counted under one of these. Rows lost under a reason that says 'yes'
+take part in the share that `--max-loss` bounds.
 
 """
 
