@@ -7,12 +7,12 @@ memory does not grow with the input.
 from __future__ import annotations
 
 import codecs
-import io
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from collectors.unpack import MAGIC_BYTES, packing_of, unpacked
 from pipeline.errors import InputError, from_os_error
@@ -35,7 +35,7 @@ _MARKS = (
 class Source:
     """One input. A regular file can be read again and again; a pipe once."""
 
-    def __init__(self, name: str, stream: io.RawIOBase | io.BufferedIOBase, path: Path | None = None) -> None:
+    def __init__(self, name: str, stream: BinaryIO, path: Path | None = None) -> None:
         self.name = name
         self.path = path
         self.losses = LossLedger()
@@ -213,7 +213,8 @@ class Source:
 def encoding_of(head: bytes) -> tuple[str, int]:
     """Return the encoding of a text ('' for UTF-8 and ASCII), and the length of its byte order mark."""
     for mark, encoding in _MARKS:
-        if head.startswith(mark):
+        # a name may begin with the bytes ff fe: text in UTF-16 has a NUL in every line end at least
+        if head.startswith(mark) and (not encoding or b"\0" in head[len(mark) :]):
             return encoding, len(mark)
     # text of the Latin scripts in UTF-16 without a mark: every second byte is NUL, and no other
     even, odd = head[: len(head) & ~1 : 2], head[1::2]
@@ -225,7 +226,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     return "", 0
 
 
-def _status_of(stream: io.RawIOBase | io.BufferedIOBase) -> os.stat_result | None:
+def _status_of(stream: BinaryIO) -> os.stat_result | None:
     try:
         return os.fstat(stream.fileno())
     except (OSError, ValueError):
