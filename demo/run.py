@@ -107,7 +107,8 @@ def hottest_function() -> str:
     [(leaf, weight)] = by_leaf.most_common(1)
     path = next(stack for stack, _ in by_stack.most_common() if stack.endswith(f";{leaf}"))
     callers = " > ".join(path.split(";")[:-1])
-    return f"flamegraph.svg: {weight / by_leaf.total():.0%} of the CPU time is in {leaf}, most of it under {callers}"
+    share = weight / by_leaf.total()
+    return f"flamegraph.svg: {share:.0%} of the CPU time is in {leaf}, most of it under {callers}"
 
 
 def waiting_thread(slices: pl.DataFrame) -> tuple[str, str]:
@@ -146,7 +147,8 @@ def where_time_went(slices: pl.DataFrame, lane: str, thread: str) -> str:
     total_ns = sum(taken_ns.values())
     disk_ns = int(mine.filter(pl.col("kind") == "dma_wait")["busy_ns"].sum())
     shares = ", ".join(f"{ns / total_ns:.0%} {words}" for words, ns in taken_ns.items())
-    return f"slices.parquet: {thread} was {shares} ({disk_ns / total_ns:.0%} for the disk) of {total_ns / 1e9:.2f}s"
+    disk = f"{disk_ns / total_ns:.0%} for the disk"
+    return f"slices.parquet: of {total_ns / 1e9:.2f}s, {thread} was {shares} ({disk})"
 
 
 def main() -> None:

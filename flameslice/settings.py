@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import InputError, from_os_error
 
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 FILE_NAME = "flameslice.toml"
 ENV_PREFIX = "FLAMESLICE_"
 
-# command -> option (as click names its parameter) -> whether it may be given several times
-Options = Mapping[str, Mapping[str, bool]]
+
+class Option(NamedTuple):
+    """What click calls the option's parameter, and whether it may be given several times."""
+
+    parameter: str
+    multiple: bool
+
+
+# command -> the option's flag without the dashes in front, `_` for `-` -> what it is for click
+Options = Mapping[str, Mapping[str, Option]]
 
 
 def default_map(
@@ -50,16 +58,20 @@ def default_map(
     return {command: values for command, values in merged.items() if values}
 
 
-def options_of(group: click.Group, ctx: click.Context) -> dict[str, dict[str, bool]]:
+def options_of(group: click.Group, ctx: click.Context) -> dict[str, dict[str, Option]]:
     """Return the options that each command of group takes; this imports every command."""
     import click
 
-    known: dict[str, dict[str, bool]] = {}
+    known: dict[str, dict[str, Option]] = {}
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         params = command.params if command is not None else []
         known[name] = {
-            param.name: param.multiple for param in params if isinstance(param, click.Option) and param.name
+            _spelled(flag[2:]): Option(param.name, param.multiple)
+            for param in params
+            if isinstance(param, click.Option) and param.name and param.expose_value
+            for flag in param.opts
+            if flag.startswith("--")
         }
     return known
 
@@ -104,7 +116,11 @@ def _settings_of_file(path: Path, table: dict[str, Any], known: Options) -> Iter
                 path, key, {name for names in known.values() for name in names}, "option of any command"
             )
         for command in takers:
-            yield command, option, _checked(path, key, value, known[command][option])
+            yield (
+                command,
+                known[command][option].parameter,
+                _checked(path, key, value, known[command][option]),
+            )
     for command, values in table.items():
         if command in everywhere:
             continue
@@ -114,18 +130,19 @@ def _settings_of_file(path: Path, table: dict[str, Any], known: Options) -> Iter
             option = _spelled(key)
             if option not in known[command]:
                 raise _unknown(path, f"{command}.{key}", set(known[command]), f"option of {command}")
-            yield command, option, _checked(path, f"{command}.{key}", value, known[command][option])
+            taken = known[command][option]
+            yield command, taken.parameter, _checked(path, f"{command}.{key}", value, taken)
 
 
 def _settings_of_environment(given: Mapping[str, str], known: Options) -> Iterator[tuple[str, str, Any]]:
     """Yield (command, option, value): FLAMESLICE_OPTION first, then FLAMESLICE_COMMAND_OPTION, which wins."""
     for with_command in (False, True):
         for command, names in known.items():
-            for option, multiple in names.items():
-                words = (command, option) if with_command else (option,)
+            for spelled, option in names.items():
+                words = (command, spelled) if with_command else (spelled,)
                 value = given.get(ENV_PREFIX + "_".join(words).upper().replace("-", "_"))
                 if value:  # set to nothing means not set
-                    yield command, option, value.split() if multiple else value
+                    yield command, option.parameter, value.split() if option.multiple else value
 
 
 def _spelled(key: str) -> str:
@@ -133,16 +150,16 @@ def _spelled(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _checked(path: Path, key: str, value: Any, multiple: bool) -> Any:
+def _checked(path: Path, key: str, value: Any, option: Option) -> Any:
     """Return a file's value for an option, or say that it has the wrong shape."""
     values = value if isinstance(value, list) else [value]
     if any(not isinstance(one, str | int | float) for one in values):
         raise InputError(
             f"{key} is neither text nor a number nor true or false", "put text in quotes", path=str(path)
         )
-    if isinstance(value, list) and not multiple:
+    if isinstance(value, list) and not option.multiple:
         raise InputError(f"{key} takes one value, not a list", "give one value", path=str(path))
-    return values if multiple else value
+    return values if option.multiple else value
 
 
 def _unknown(path: Path, key: str, known: set[str], kind: str) -> InputError:

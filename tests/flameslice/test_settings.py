@@ -8,12 +8,21 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flameslice.settings import default_map, options_of
+from flameslice.settings import Option, default_map, options_of
 from pipeline.errors import FlamesliceError
 
 KNOWN = {
-    "flamegraph": {"weight": False, "pid": True, "max_loss": False},
-    "slices": {"width": False, "pid": True, "max_loss": False},
+    "flamegraph": {
+        "weight": Option("weight", False),
+        "pid": Option("pid", True),
+        "max_loss": Option("max_loss", False),
+    },
+    "slices": {
+        "width": Option("width", False),
+        "pid": Option("pid", True),
+        "max_loss": Option("max_loss", False),
+        "from": Option("time_from", False),
+    },
 }
 
 
@@ -24,7 +33,7 @@ def settings(cwd: Path, text: str = "", **env: str) -> dict[str, dict[str, objec
 
 
 def test_nothing_said_asks_for_no_options(tmp_path: Path) -> None:
-    def options() -> dict[str, dict[str, bool]]:
+    def options() -> dict[str, dict[str, Option]]:
         raise AssertionError("would import every command")
 
     assert default_map({"HOME": str(tmp_path)}, tmp_path, options) == {}
@@ -81,6 +90,7 @@ def test_values_given_several_times_are_lists(tmp_path: Path) -> None:
     [
         ("widht = 1\n", "widht is no option of any command: did you mean width?"),
         ("[slices]\nwidht = 1\n", "slices.widht is no option of slices: did you mean width?"),
+        ("[slices]\ntime_from = 1\n", "slices.time_from is no option of slices: did you mean from?"),
         ("[slice]\nwidth = 1\n", "[slice] is no command: did you mean [slices]?"),
         ("[slices]\nwidth = [1, 2]\n", "slices.width takes one value, not a list: give one value"),
         ("width = 2020-01-01\n", "width is neither text nor a number nor true or false: put text in quotes"),
@@ -114,6 +124,7 @@ def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
         ((), {"FLAMESLICE_WIDTH": "3us"}, "3us 2.5 (7, 8)"),
         (("--width", "4us", "--pid", "9"), {"FLAMESLICE_WIDTH": "3us"}, "4us 2.5 (9,)"),
         ((), {"FLAMESLICE_SLICES_PID": "5"}, "100us 2.5 (5,)"),
+        ((), {"FLAMESLICE_FROM": "1s"}, "100us 2.5 (7, 8) 1s"),
     ],
 )
 def test_click_takes_flag_then_environment_then_file(
@@ -130,9 +141,10 @@ def test_click_takes_flag_then_environment_then_file(
     @click.option("--width", default="100us")
     @click.option("--max-loss", type=float)
     @click.option("--pid", type=int, multiple=True)
+    @click.option("--from", "time_from", default="")
     @click.argument("file")
-    def slices(width: str, max_loss: float, pid: tuple[int, ...], file: str) -> None:
-        click.echo(f"{width} {max_loss} {pid}")
+    def slices(width: str, max_loss: float, pid: tuple[int, ...], time_from: str, file: str) -> None:
+        click.echo(f"{width} {max_loss} {pid} {time_from}".strip())
 
     ran = CliRunner().invoke(group, ["slices", *args, "x"])
     assert (ran.exit_code, ran.output) == (0, f"{said}\n")
