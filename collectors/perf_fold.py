@@ -44,7 +44,9 @@ class Counts:
     parents: list[int] = field(default_factory=list)
     frame_of: list[int] = field(default_factory=list)
     weights: Weights = field(default_factory=dict)
-    events: dict[str, tuple[tuple[int, int], EventTotals]] = field(default_factory=dict)  # first piece and place
+    events: dict[str, tuple[tuple[int, int], EventTotals]] = field(
+        default_factory=dict
+    )  # first piece and place
     losses: tuple[Loss, ...] = ()
     rows: int = 0
     first_ns: int | None = None
@@ -90,7 +92,8 @@ class Counting:
         counts = self.counts
         keys = rows.keys
         if rows.times[0]:
-            times_ns = times_to_ns(rows.times)
+            # all times only where a range asks for them: else the first and last row tell enough
+            times_ns = times_to_ns(rows.times if self._keep.has_range else rows.times[:: len(rows) - 1 or 1])
             first, last = min(times_ns), max(times_ns)
             counts.first_ns = first if counts.first_ns is None else min(first, counts.first_ns)
             counts.last_ns = last if counts.last_ns is None else max(last, counts.last_ns)
@@ -281,24 +284,22 @@ def feeds(text: bytes) -> Iterator[bytes]:
         start = end
 
 
-def _file_feeds(path: Path, offset: int, length: int) -> Iterator[bytes]:
+def file_feeds(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    """Yield a piece of a file in parts as `feeds` does, without holding the piece."""
+    end = offset + length
     with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        held = b""
-        while length > 0:
-            got = file.read(min(FEED_BYTES, length))
-            if not got:
-                break
-            length -= len(got)
-            held += got
-            end = held.rfind(b"\n\n") + 2
-            if end < 2:
-                end = held.rfind(b"\n") + 1
-            if end > 0 and length > 0:
-                yield held[:end]
-                held = held[end:]
-        if held:
-            yield held
+        while offset < end:
+            text = os.pread(file.fileno(), min(FEED_BYTES, end - offset), offset)
+            if not text:
+                return
+            if offset + len(text) < end:
+                cut = text.rfind(b"\n\n") + 2
+                if cut < 2:
+                    cut = text.rfind(b"\n") + 1
+                if cut > 0:
+                    text = text[:cut]
+            offset += len(text)
+            yield text
 
 
 # several processes
@@ -317,7 +318,7 @@ def _work(pipe: Connection, layout: Layout, keep: SampleFilter, workers: int) ->
         if len(task) == 2:
             pipe.send((task[0], *counting.piece(task[0], feeds(task[1]))))
         else:
-            pipe.send((task[0], *counting.piece(task[0], _file_feeds(Path(task[1]), task[2], task[3]))))
+            pipe.send((task[0], *counting.piece(task[0], file_feeds(Path(task[1]), task[2], task[3]))))
     pipe.send(counting.result())
 
 

@@ -21,6 +21,7 @@ from collectors.perf_fold import (
     count_parallel,
     default_workers,
     feeds,
+    file_feeds,
     file_pieces,
     stream_pieces,
     unite,
@@ -81,7 +82,7 @@ def fold(source: Source, keep: SampleFilter = SampleFilter(), *, workers: int | 
         counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers)
     else:
         counting = Counting(layout, keep)
-        _, found = counting.piece(0, _lines_whole(source))
+        _, found = counting.piece(0, _texts(source))
         counts, losses = [counting.result()], LossLedger()
         losses.merge(found)
     meta = unite(counts, result)
@@ -105,7 +106,7 @@ def read(source: Source, keep: SampleFilter = SampleFilter(), *, host: str = "")
 
     layout = layout_of(source)
     table_reader = TableReader(layout, keep, host)
-    batches = list(table_reader.read(_lines_whole(source)))
+    batches = list(table_reader.read(_texts(source)))
     table_reader.losses.merge(source.losses.as_tuple())
     clock = clock_of(table_reader.meta) if layout.has_time else ""
     events = pl.concat([batch.perf_events for batch in batches]).with_columns(clock=pl.lit(clock, pl.String))
@@ -120,8 +121,11 @@ def read(source: Source, keep: SampleFilter = SampleFilter(), *, host: str = "")
     )
 
 
-def _lines_whole(source: Source) -> Iterator[bytes]:
+def _texts(source: Source) -> Iterator[bytes]:
     """Yield the text of a source in parts that end at line ends."""
+    if source.path is not None and source.is_plain_file():
+        yield from file_feeds(source.path, 0, source.path.stat().st_size)
+        return
     held = b""
     for chunk in source.chunks(_CHUNK_BYTES):
         held += chunk

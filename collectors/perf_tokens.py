@@ -101,28 +101,29 @@ class Tokens:
         first_line = self.lines + 1
         counted = counted_bytes = 0
         is_plain = False  # whether the block before this one was plain
+        is_clean = not (self._stray or self._stack)
         for number, block in enumerate(blocks):
             parts = block.split(b"\n", 2)
-            match = search(parts[0]) if len(parts) > 1 else None
-            if match is not None and not self._stray and not self._stack:
-                line, leaf = parts[0], parts[1]
-                rest = parts[2] if len(parts) == 3 else b""
+            if len(parts) == 2:
+                parts.append(b"")
+            if is_clean and len(parts) == 3 and (match := search(parts[0])) is not None:
+                line, leaf, rest = parts
                 space, after = match.span()
-                prefix, suffix = line[: space + 1], line[after - 1 :]
                 try:
                     # the plain case: nothing new but the combination
-                    add_key((heads[prefix], tails[suffix], callers[rest], frames[leaf]))
+                    add_key((heads[line[: space + 1]], tails[line[after - 1 :]], callers[rest], frames[leaf]))
                     add_time(line[space + 1 : after - 2])
                     is_plain = True
                     continue
                 except KeyError:
-                    if self._add_block(prefix, suffix, line[space + 1 : after - 2], leaf, rest):
+                    head, suffix, time = line[: space + 1], line[after - 1 :], line[space + 1 : after - 2]
+                    if self._add_block(head, suffix, time, leaf, rest):
                         is_plain = True
                         continue
             if is_plain:
-                self._has_row, self._has_inline, self._record = True, False, None
+                self._after_plain()
                 is_plain = False
-            if number > 0 and (self._stray or self._stack):
+            if number > 0:
                 self._blank_line()
             skipped = blocks[counted:number]
             text_before = counted_bytes + sum(map(len, skipped)) + 2 * len(skipped)
@@ -130,11 +131,17 @@ class Tokens:
             counted, counted_bytes = number, text_before
             for line_number, line in enumerate(block.split(b"\n"), first_line):
                 self._read_line(line, line_number)
+            if number < len(blocks) - 1:
+                self._blank_line()
+            is_clean = not (self._stray or self._stack)
         if is_plain:
-            self._has_row, self._has_inline, self._record = True, False, None
+            self._after_plain()
         self.lines += text.count(b"\n") + (not text.endswith(b"\n"))
         if self._remembered_bytes > self._remember_bytes:
             self._forget()
+
+    def _after_plain(self) -> None:
+        self._has_row, self._has_inline, self._record = True, False, None
 
     def _add_block(self, prefix: bytes, suffix: bytes, time: bytes, leaf: bytes, rest: bytes) -> bool:
         """Add the row of a block in which something is new; False where it is not plain."""
@@ -373,26 +380,19 @@ class Tokens:
 
     def _callers_node(self, text: bytes) -> int | None:
         """Return the node of stack lines, the innermost first; None where a line is something else."""
-        callers = self._callers
-        node = callers.get(text)
+        node = self._callers.get(text)
         if node is not None:
             return node
-        # peel lines off the inner end until the rest is known: stacks differ inside and agree outside
-        rest, inner = text, []
-        while rest not in callers:
-            line, _, outer = rest.partition(b"\n")
-            numbers = self._frame_numbers(line)
+        node = EMPTY_STACK
+        frames, push = self._frames, self.trie.push
+        for line in reversed(text.split(b"\n")):
+            numbers = frames[line] if line in frames else self._frame_numbers(line)
             if numbers is None:
                 return None
-            inner.append((rest, numbers))
-            rest = outer
-        node = callers[rest]
-        push = self.trie.push
-        for known, numbers in reversed(inner):
             for number in numbers:
                 node = push(node, number)
-            callers[known] = node
-            self._remembered_bytes += len(known) + _ENTRY_BYTES
+        self._callers[text] = node
+        self._remembered_bytes += len(text) + _ENTRY_BYTES
         return node
 
     def _inline_node(self, text: bytes) -> int:

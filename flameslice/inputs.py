@@ -1,0 +1,112 @@
+"""Turns what a user names (a file, `-`, a capture directory) into a fold or into tables, whatever its format."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import collectors
+from collectors.source import Source
+from flameslice.commands.options import Asked
+from pipeline.errors import InputError, UsageError
+from pipeline.filters import SampleFilter
+from pipeline.folds import Fold
+
+if TYPE_CHECKING:
+    from pipeline.tables import Tables
+
+STDIN = "-"
+_TEXT_FORMAT = "perf_script"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An input ready to read, and the reader that understands it."""
+
+    source: Source
+    format: str
+    reader: Any
+
+
+@contextlib.contextmanager
+def opened(argument: str, forced_format: str | None = None) -> Iterator[Opened]:
+    """Open an input; perf.data goes through perf script, a capture directory is its best source."""
+    with contextlib.ExitStack() as stack:
+        source = _source(argument, stack)
+        name = collectors.detect(source, forced_format)
+        if name == "perf_data":
+            from collectors import perf_data
+
+            source = stack.enter_context(perf_data.open_text(source))
+            name = _TEXT_FORMAT
+        yield Opened(source, name, importlib.import_module(collectors.READERS[name]))
+
+
+def _source(argument: str, stack: contextlib.ExitStack) -> Source:
+    if argument == STDIN:
+        return Source.stdin()
+    path = Path(argument)
+    from pipeline import capture
+
+    if capture.is_capture(path):
+        return Source.open_path(str(stack.enter_context(capture.opened_source(path))))
+    return Source.open_path(argument)
+
+
+@contextlib.contextmanager
+def repeatable(argument: str) -> Iterator[str]:
+    """Yield a path that can be read several times: standard input and pipes go to a temporary file first."""
+    path = Path(argument)
+    if argument != STDIN and (path.is_file() or path.is_dir() or not path.exists()):
+        yield argument
+        return
+    with tempfile.NamedTemporaryFile(prefix="flameslice-") as spool:
+        with os.fdopen(0, "rb", closefd=False) if argument == STDIN else path.open("rb") as stream:
+            shutil.copyfileobj(stream, spool, 1 << 20)
+        spool.flush()
+        yield spool.name
+
+
+def fold_input(argument: str, asked: Asked, *, forced_format: str | None, workers: int | None) -> Fold:
+    """Count the stacks of an input, filtered."""
+    if not asked.has_range:
+        return _fold(argument, asked.origins(), forced_format, workers)
+    with repeatable(argument) as path:
+        # times count from the first and last event, so these come first
+        bounds = _fold(path, SampleFilter(from_ns=0), forced_format, workers)
+        keep = asked.resolve(bounds.first_ns, bounds.last_ns)
+        return _fold(path, keep, forced_format, workers)
+
+
+def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers: int | None) -> Fold:
+    with opened(argument, forced_format) as found:
+        if found.format == _TEXT_FORMAT:
+            fold: Fold = found.reader.fold(found.source, keep, workers=workers)
+            return fold
+        if not keep.is_trivial:
+            raise UsageError(
+                f"{found.format.replace('_', ' ')} files hold no single samples to filter",
+                "leave out --from, --to, --pid, --tid, --cpu and --comm",
+            )
+        folded: Fold = found.reader.fold(found.source)
+        return folded
+
+
+def read_input(argument: str, *, forced_format: str | None = None) -> Tables:
+    """Read an input into tables; raises InputError where its format holds no single samples with times."""
+    with opened(argument, forced_format) as found:
+        if found.format != _TEXT_FORMAT:
+            raise InputError(
+                f"{found.format.replace('_', ' ')} holds no samples with times",
+                "give perf.data or the output of perf script; flameslice flamegraph draws this file",
+                path=found.source.name,
+            )
+        tables: Tables = found.reader.read(found.source)
+        return tables

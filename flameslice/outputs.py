@@ -1,0 +1,57 @@
+"""Writes results: a file appears whole or not at all; standard output gets bytes as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.errors import from_os_error
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[Path]:
+    """Yield a temporary path beside path that takes its place on success and is gone on failure."""
+    target = Path(path)
+    if target.exists() and not target.is_file():  # a device or a pipe: write through
+        yield target
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
+        os.close(handle)
+    except OSError as error:
+        raise from_os_error(error, path) from None
+    part = Path(name)
+    try:
+        yield part
+        part.chmod(0o666 & ~_umask())
+        part.replace(target)
+    except OSError as error:
+        raise from_os_error(error, path) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def write(content: str | bytes, path: str | None) -> None:
+    """Write content to path, or to standard output where it is None."""
+    raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    if path is None or path == "-":
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(path) as part:
+        part.write_bytes(raw)
+
+
+def note(line: str) -> None:
+    """Say something on standard error."""
+    print(line, file=sys.stderr)
