@@ -57,7 +57,7 @@ def without_arguments(symbol: str) -> str:
         if char in "<{[":
             depth += 1
         elif char in ">}])":
-            depth -= 1
+            depth -= symbol[at - 1 : at + 1] != "->"  # operator-> closes nothing
         elif char == "(":
             if depth == 0 and symbol[at - 1 : at] != "." and not symbol.startswith(_ANONYMOUS, at):
                 return symbol[:at]

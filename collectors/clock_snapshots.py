@@ -1,6 +1,6 @@
 """Reads a host's clocks at one instant, and says how sure it is.
 
-One line of `clocks.jsonl` per snapshot; every value stands for the instant at which `monotonic` shows its own:
+One line of `clocks.jsonl` is one snapshot: every value stands for the instant that `monotonic` shows:
 
     {"snapshot": 0, "clocks": {"monotonic": {"value_ns": 812000000123, "uncertainty_ns": 0},
      "realtime": {"value_ns": 1796097220690226123, "uncertainty_ns": 48}, ...}}

@@ -27,6 +27,7 @@ EVENT = "samples"
 # 38 digits: what 128 bits hold, and more than any sum of real counts
 _COUNT = re.compile(rb"(\d{1,38})(?:\.(\d{0,60}))?|\.(\d{1,60})")
 _STACK_LINE = re.compile(rb"[^\n]*[^\s\d.][^\n]*[ \t](?:\d+(?:\.\d*)?|\.\d+)[ \t\r]*")
+_NUMBERS = re.compile(rb"[\d. \t]+[ \t]\d+\r?")
 _TWO_COUNTS = re.compile(rb"[^\n]*\S[ \t]+\d+(?:\.\d*)?[ \t]+\d+(?:\.\d*)?[ \t\r]*")
 _KIND_SUFFIXES: dict[str, FrameKind] = {
     "_[k]": "kernel",
@@ -37,12 +38,15 @@ _KIND_SUFFIXES: dict[str, FrameKind] = {
     "_[1]": "jit",  # async-profiler: compiled by C1
 }
 _JUDGED_LINES = 40
+_REMEMBERED_BYTES = 64 << 20
 
 
 def sniff(head: bytes) -> bool | None:
     """Return whether the beginning of a file is collapsed stacks; None: more bytes are needed."""
     good = plain = bad = 0
     for line in _complete_lines(head):
+        if _NUMBERS.fullmatch(line):
+            continue  # a name of digits, or a table of numbers: says nothing
         if not _STACK_LINE.fullmatch(line):
             bad += 1
         elif b";" in line:
@@ -59,7 +63,8 @@ def sniff(head: bytes) -> bool | None:
 def holds_only_stacks(text: bytes) -> bool:
     """Return whether every line of a whole (short) file is a stack with a count: `main 12` alone is one."""
     lines = list(_complete_lines(text + b"\n"))
-    return bool(lines) and all(_STACK_LINE.fullmatch(line) for line in lines)
+    good = sum(_STACK_LINE.fullmatch(line) is not None for line in lines)
+    return good > 0 and good + sum(_NUMBERS.fullmatch(line) is not None for line in lines) == len(lines)
 
 
 def is_differential(head: bytes) -> bool:
@@ -100,7 +105,7 @@ def kind_by_suffix(name: str) -> FrameKind:
 
 
 class _Sums:
-    """Adds up counts by trie node; frames that a stack shares with the one before it are not looked up again."""
+    """Adds up counts by trie node; frames that a stack shares with the one before are not looked up again."""
 
     def __init__(self, result: Fold, kind_of: Callable[[str], FrameKind]) -> None:
         self._result = result
@@ -108,21 +113,32 @@ class _Sums:
         self._whole: defaultdict[int, int] = defaultdict(int)
         self._fractions: defaultdict[int, Fraction] = defaultdict(Fraction)
         self._numbers: dict[bytes, int] = {}
+        self._nodes: dict[bytes, int] = {}  # of whole stacks that were seen
+        self._remembered_bytes = 0
         self._last_names: list[bytes] = []
         self._last_nodes: list[int] = []
 
     def add(self, lines: list[bytes], first_line: int) -> None:
-        """Add lines; the same stack is looked up once in each call."""
-        whole: dict[bytes, int] = {}
+        """Add lines, the first of which has number first_line."""
+        nodes, whole = self._nodes, self._whole
+        odd = 0
         for number, line in enumerate(lines, first_line):
             stack, _, count = line.rpartition(b" ")
-            if stack and count.isdigit() and len(count) < 19 and not line.startswith(b"# "):
-                whole[stack] = whole.get(stack, 0) + int(count)
-                self._result.rows += 1
+            if count.isdigit() and len(count) < 19 and stack and not line.startswith(b"# "):
+                node = nodes.get(stack)
+                whole[self._remember(stack) if node is None else node] += int(count)
             else:
+                odd += 1
                 self._odd(line, number)
-        for stack, amount in whole.items():
-            self._whole[self._node(stack.rstrip())] += amount
+        self._result.rows += len(lines) - odd
+
+    def _remember(self, stack: bytes) -> int:
+        self._remembered_bytes += len(stack)
+        if self._remembered_bytes > _REMEMBERED_BYTES:
+            self._nodes.clear()
+            self._remembered_bytes = len(stack)
+        node = self._nodes[stack] = self._node(stack.rstrip())
+        return node
 
     def _odd(self, line: bytes, number: int) -> None:
         text = line.rstrip()

@@ -223,11 +223,10 @@ def find_border(text: bytes, layout: Layout) -> int | None:
 def _is_sample_line(line: bytes, layout: Layout) -> bool:
     if line[:1] in (b"\t", b"#", b""):
         return False
-    match = perf_header.TIME.search(line)
-    return (
-        match is not None
-        and perf_header.parse_prefix(line[: match.start()], layout) is not None
+    return any(
+        perf_header.parse_prefix(line[: match.start()], layout) is not None
         and perf_header.parse_suffix(line[match.end() :]) is not None
+        for match in perf_header.TIME.finditer(line)
     )
 
 

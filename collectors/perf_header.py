@@ -144,9 +144,10 @@ def learn(head: bytes) -> Layout | None:
     has_symbols = _has_symbols(head)
     timed = []
     for line in lines:
-        match = TIME.search(line)
-        if match is not None and parse_suffix(line[match.end() :]) is not None:
-            timed.append(line[: match.start()])
+        for match in TIME.finditer(line):
+            if parse_suffix(line[match.end() :]) is not None:
+                timed.append(line[: match.start()])
+                break
     if timed:
         with_tid = sum(_WITH_TID.match(prefix) is not None for prefix in timed)
         has_tid = 2 * with_tid >= len(timed)

@@ -78,7 +78,9 @@ class TableReader:
         args: list[str | None] = [None] * len(rows)
         for at, text in rows.args.items():
             args[at] = escape(decode(text))
-        times: list[int] | list[None] = times_to_ns(rows.times) if rows.times and rows.times[0] else [None] * len(rows)
+        times: list[int] | list[None] = (
+            times_to_ns(rows.times) if rows.times and rows.times[0] else [None] * len(rows)
+        )
         self._watch_order(times)
         heads = pl.DataFrame(
             {
@@ -122,7 +124,12 @@ class TableReader:
             return table
         origins = table.select("pid", "tid", "cpu", "comm").unique()
         kept = [keep.keeps_origin(*row) for row in origins.iter_rows()]
-        table = table.join(origins.filter(pl.Series(kept, dtype=pl.Boolean)), on=origins.columns, how="semi", nulls_equal=True)
+        table = table.join(
+            origins.filter(pl.Series(kept, dtype=pl.Boolean)),
+            on=origins.columns,
+            how="semi",
+            nulls_equal=True,
+        )
         if keep.from_ns is not None:
             table = table.filter(pl.col("raw_time") >= keep.from_ns)
         if keep.to_ns is not None:

@@ -21,8 +21,8 @@ from pipeline.stacks import FrameKind
 _PYTHON_FRAME = re.compile(r".* \((?:[^()]*\.(?:py|pyx|pyw)|<[^()]*>|\S*\.ipynb)(?::\d+)?\)", re.DOTALL)
 _PSEUDO_FRAME = re.compile(r'thread \((?:0x)?[0-9A-Fa-f]+\)(?:: .*)?|process \d+(?::".*)?', re.DOTALL)
 _PY_SPY_LINE = re.compile(
-    rb'(?:[^\n]*;)?(?:[^;\n]+ \((?:[^()\n]*\.pyx?|<[^()\n]*>):\d+\)|thread \(\d+\)[^;\n]*|process \d+:"[^\n]*)'
-    rb"(?:;[^\n]*)? \d+\r?"
+    rb"(?:[^\n]*;)?(?:[^;\n]+ \((?:[^()\n]*\.pyx?|<[^()\n]*>):\d+\)|thread \(\d+\)[^;\n]*"
+    rb'|process \d+:"[^\n]*)(?:;[^\n]*)? \d+\r?'
 )
 _JUDGED_LINES = 100
 
