@@ -39,11 +39,11 @@ check: venv ## ruff, mypy, import-linter, and docs that are made from the code
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python tools/tables_page.py --check
+	@$(BIN)/python tools/pages.py --check
 
 .PHONY: docs
-docs: venv ## make the pages that come from the code anew (docs/tables.md)
-	@$(BIN)/python tools/tables_page.py
+docs: venv ## make what the docs take from the code anew (tables, list of modules)
+	@$(BIN)/python tools/pages.py
 
 .PHONY: format
 format: venv ## let ruff format and repair what it can

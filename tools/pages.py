@@ -1,13 +1,15 @@
-"""Writes docs/tables.md from pipeline/schema.py and pipeline/losses.py; --check: is it up to date?
+"""Writes what the docs take from the code; --check: is it up to date?
 
-What one row is stands in the comment above a table, what a column means in the comment behind it or above it;
-what a column means in every table stands below.
+docs/tables.md comes from pipeline/schema.py and pipeline/losses.py: what one row is stands in the comment above
+a table, what a column means in the comment behind it or above it; what it means in every table stands below.
+The list of modules in docs/architecture.md comes from the first sentences of their docstrings.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,10 @@ sys.path.insert(0, str(ROOT))
 from pipeline.losses import REASONS  # noqa: E402  (the checkout's own, wherever this runs)
 from pipeline.schema import SCHEMA_VERSION, TABLES  # noqa: E402
 
-PAGE = ROOT / "docs" / "tables.md"
+TABLES_PAGE = ROOT / "docs" / "tables.md"
+ARCHITECTURE_PAGE = ROOT / "docs" / "architecture.md"
+PACKAGES = ("pipeline", "collectors", "analyzers", "dashboards", "flameslice")
+MARK = "<!-- from here on made by tools/pages.py from the modules' docstrings: do not edit -->\n"
 SOURCE = ROOT / "pipeline" / "schema.py"
 
 EVERYWHERE = {
@@ -52,7 +57,7 @@ EVERYWHERE = {
     "uncertainty_ns": "by how much the reading may be off",
 }
 
-HEAD = f"""<!-- made by tools/tables_page.py from pipeline/schema.py and pipeline/losses.py: do not edit -->
+HEAD = f"""<!-- made by tools/pages.py from pipeline/schema.py and pipeline/losses.py: do not edit -->
 # Tables
 
 Schema version {SCHEMA_VERSION}. Times are 64-bit integers in ticks of the row's clock (nanoseconds for perf's
@@ -100,8 +105,8 @@ def described(lines: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
         yield node.targets[0].id.lower(), comment_above(lines, node.lineno), meanings
 
 
-def page() -> str:
-    """Return the whole page."""
+def tables_page() -> str:
+    """Return docs/tables.md."""
     out = [HEAD]
     said = {name: (row, meanings) for name, row, meanings in described(SOURCE.read_text().splitlines())}
     for name, schema in TABLES.items():
@@ -120,16 +125,43 @@ def page() -> str:
     return "".join(out)
 
 
+def first_sentence(docstring: str) -> str:
+    """Return the first sentence of a docstring's first paragraph."""
+    paragraph = " ".join(docstring.strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=[.?!])\s", paragraph)[0].rstrip(":.")
+
+
+def modules_list() -> str:
+    """Return the list of modules, folder by folder."""
+    out = []
+    for package in PACKAGES:
+        for folder in sorted({path.parent for path in (ROOT / package).rglob("*.py")}):
+            out.append(f"\n### {folder.relative_to(ROOT)}/\n\n")
+            for path in sorted(folder.glob("*.py")):
+                docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+                name = "the folder" if path.name == "__init__.py" else f"`{path.name}`"
+                out.append(f"- {name}: {first_sentence(docstring)}\n")
+    return "".join(out)
+
+
+def pages() -> dict[Path, str]:
+    """Return what each page should hold."""
+    written_by_hand = ARCHITECTURE_PAGE.read_text().partition(MARK)[0]
+    return {TABLES_PAGE: tables_page(), ARCHITECTURE_PAGE: written_by_hand + MARK + modules_list()}
+
+
 def main() -> int:
-    """Write the page, or compare it."""
+    """Write the pages, or compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
-        PAGE.write_text(page())
-    elif not PAGE.exists() or PAGE.read_text() != page():
-        print("docs/tables.md is not what pipeline/schema.py and pipeline/losses.py say: run make docs")
-        return 1
-    return 0
+    is_check = parser.parse_args().check
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if is_check:
+            print(f"{path.relative_to(ROOT)} is not what the code says: run make docs")
+        else:
+            path.write_text(pages()[path])
+    return 1 if is_check and stale else 0
 
 
 if __name__ == "__main__":
