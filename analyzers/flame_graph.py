@@ -232,3 +232,15 @@ class _Chains:
         while stack_id in self._stacks:
             stack_id, frame_id = self._stacks[stack_id]
             yield self._frames[frame_id]
+
+
+def stack_texts(frames: pl.DataFrame, stacks: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
+    """Return one row per stack of wanted: stack_id and its folded text, the outermost first, without the process."""
+    import polars as pl
+
+    from pipeline.text import escape
+
+    chains = _Chains(frames, stacks)
+    ids = [stack for stack in wanted.to_list() if stack]
+    texts = [escape(";".join(spelling.spell(frame) for frame in chains.of(stack))) for stack in ids]
+    return pl.DataFrame({"stack_id": ids, "stack": texts}, schema={"stack_id": pl.UInt64, "stack": pl.String})

@@ -66,18 +66,18 @@ class Counting:
         self._counter: Counter[Key] = Counter()
         self._piece = 0
 
-    def piece(self, number: int, texts: Iterable[bytes]) -> tuple[int, tuple[Loss, ...]]:
-        """Count one piece; return its number of lines and its losses, whose lines count from the piece's start."""
+    def piece(self, number: int, texts: Iterable[bytes]) -> tuple[Loss, ...]:
+        """Count one piece; return its losses, whose lines count from the piece's start."""
         self._piece = number
         tokens = self.tokens
-        tokens.lines, tokens.losses = 0, LossLedger()
+        tokens.begin_piece()
         for text in texts:
             tokens.feed(text)
             self._count(tokens.take())
         tokens.finish()
         self._count(tokens.take(is_last=True))
         self._settle()
-        return tokens.lines, tokens.losses.as_tuple()
+        return tokens.losses.as_tuple()
 
     def result(self) -> Counts:
         """Return everything counted."""
@@ -315,9 +315,9 @@ def _work(pipe: Connection, layout: Layout, keep: SampleFilter, workers: int) ->
         if task is None:
             break
         if len(task) == 2:
-            pipe.send((task[0], *counting.piece(task[0], feeds(task[1]))))
+            pipe.send((task[0], counting.piece(task[0], feeds(task[1]))))
         else:
-            pipe.send((task[0], *counting.piece(task[0], file_feeds(Path(task[1]), task[2], task[3]))))
+            pipe.send((task[0], counting.piece(task[0], file_feeds(Path(task[1]), task[2], task[3]))))
     pipe.send(counting.result())
 
 
@@ -330,7 +330,8 @@ def count_parallel(
     context = multiprocessing.get_context("fork" if is_alone else "spawn")
     pipes: dict[Connection, int] = {}
     processes = []
-    done: dict[int, tuple[int, tuple[Loss, ...]]] = {}
+    done: dict[int, tuple[Loss, ...]] = {}
+    places = _Places()
     try:
         for number in range(workers):
             ours, theirs = context.Pipe()
@@ -345,15 +346,16 @@ def count_parallel(
             if not idle:
                 idle = [pipe for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
                 for pipe in idle:
-                    number, lines, losses = pipe.recv()
-                    done[number] = (lines, losses)
+                    number, losses = pipe.recv()
+                    done[number] = losses
                     busy.discard(pipe)
             pipe = idle.pop()
+            places.note(task)
             pipe.send(task)
             busy.add(pipe)
         for pipe in busy:
-            number, lines, losses = pipe.recv()
-            done[number] = (lines, losses)
+            number, losses = pipe.recv()
+            done[number] = losses
         for pipe in pipes:
             pipe.send(None)
         results = [pipe.recv() for pipe in pipes]
@@ -367,11 +369,33 @@ def count_parallel(
             process.terminate()
             process.join()
     ledger = LossLedger()
-    line = 0
     for number in sorted(done):
-        ledger.merge(done[number][1], line)
-        line += done[number][0]
+        if done[number]:
+            ledger.merge(done[number], places.lines_before(number))
     return results, ledger
+
+
+class _Places:
+    """Knows the line at which each piece begins; a file's lines are counted only where a loss must be placed."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, Task] = {}
+        self._lines: dict[int, int] = {0: 0}
+
+    def note(self, task: Task) -> None:
+        if len(task) == 2:  # a stream does not come again
+            self._lines[task[0] + 1] = self._lines[task[0]] + task[1].count(b"\n")
+        else:
+            self._tasks[task[0]] = task
+
+    def lines_before(self, number: int) -> int:
+        while number not in self._lines:
+            known = max(self._lines)
+            task = self._tasks[known]
+            assert len(task) == 4
+            lines = sum(text.count(b"\n") for text in file_feeds(Path(task[1]), task[2], task[3]))
+            self._lines[known + 1] = self._lines[known] + lines
+        return self._lines[number]
 
 
 def default_workers() -> int:

@@ -36,7 +36,7 @@ from pipeline.losses import LossLedger
 if TYPE_CHECKING:
     from pipeline.tables import Tables
 
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 18
 _CHUNK_BYTES = 4 << 20
 _PARALLEL_FROM_BYTES = 4 * PIECE_BYTES
 
@@ -82,7 +82,7 @@ def fold(source: Source, keep: SampleFilter = SampleFilter(), *, workers: int | 
         counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers)
     else:
         counting = Counting(layout, keep)
-        _, found = counting.piece(0, _texts(source))
+        found = counting.piece(0, _texts(source))
         counts, losses = [counting.result()], LossLedger()
         losses.merge(found)
     meta = unite(counts, result)

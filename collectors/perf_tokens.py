@@ -27,6 +27,11 @@ _ENTRY_BYTES = 120  # what remembering a text costs beside the text
 _TAB, _HASH = 0x09, 0x23
 _NO_FRAMES: tuple[int, ...] = ()
 
+
+def _never(_: bytes) -> None:
+    return None
+
+
 Key = tuple[Head, Tail, int, tuple[int, ...]]
 
 
@@ -57,6 +62,35 @@ class Rows:
         return last
 
 
+class _LineCount:
+    """Counts lines only when a place must be named: until then texts are kept, at most 16 MiB of them."""
+
+    _KEPT_BYTES = 16 << 20
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._texts: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, text: bytes) -> None:
+        """Take in a text that was read."""
+        self._texts.append(text)
+        self._bytes += len(text)
+        if self._bytes > self._KEPT_BYTES:
+            self._settle()
+
+    def before(self, text: bytes, at: int) -> int:
+        """Return how many lines stand before byte `at` of text, which follows all texts added."""
+        self._settle()
+        return self._lines + text.count(b"\n", 0, at)
+
+    def _settle(self) -> None:
+        for text in self._texts:
+            self._lines += text.count(b"\n") + (not text.endswith(b"\n"))
+        self._texts.clear()
+        self._bytes = 0
+
+
 class Tokens:
     """Turns text into rows, which stay until `take` hands them out."""
 
@@ -66,7 +100,7 @@ class Tokens:
         self.losses = LossLedger()
         self.meta: dict[str, str] = {}
         self.comm_history: dict[int, str] = {}  # from PERF_RECORD_COMM: the last name of each thread
-        self.lines = 0  # read so far
+        self._lines = _LineCount()
         self.rows = Rows()
         # each text is parsed once; only what is plain stands here
         self._heads: dict[bytes, Head] = {}
@@ -94,54 +128,54 @@ class Tokens:
 
     def feed(self, text: bytes) -> None:
         """Read text, which ends at the end of a line (the newline itself may be missing)."""
-        search = _TIME_DIGITS.search
         heads, tails, callers, frames = self._heads, self._tails, self._callers, self._frames
-        add_key, add_time = self.rows.keys.append, self.rows.times.append
+        keys = self.rows.keys
+        add_key, add_time = keys.append, self.rows.times.append
         blocks = text.removesuffix(b"\n").split(b"\n\n")
-        first_line = self.lines + 1
-        counted = counted_bytes = 0
-        is_plain = False  # whether the block before this one was plain
-        is_clean = not (self._stray or self._stack)
-        for number, block in enumerate(blocks):
+        look = _TIME_DIGITS.search if self._is_clean() else _never
+        counted = counted_bytes = 0  # blocks and bytes up to the last odd block
+        plain_from = len(keys)  # each plain block since has added one
+        for block in blocks:
             parts = block.split(b"\n", 2)
             if len(parts) == 2:
                 parts.append(b"")
-            if is_clean and len(parts) == 3 and (match := search(parts[0])) is not None:
+            if len(parts) == 3 and (match := look(parts[0])) is not None:
                 line, leaf, rest = parts
                 space, after = match.span()
                 try:
                     # the plain case: nothing new but the combination
                     add_key((heads[line[: space + 1]], tails[line[after - 1 :]], callers[rest], frames[leaf]))
                     add_time(line[space + 1 : after - 2])
-                    is_plain = True
                     continue
                 except KeyError:
-                    head, suffix, time = line[: space + 1], line[after - 1 :], line[space + 1 : after - 2]
-                    if self._add_block(head, suffix, time, leaf, rest):
-                        is_plain = True
+                    time = line[space + 1 : after - 2]
+                    if self._add_block(line[: space + 1], line[after - 1 :], time, leaf, rest):
                         continue
-            if is_plain:
-                self._after_plain()
-                is_plain = False
+            # something odd: line by line. The plain blocks since the last odd one added a row each
+            number = counted + len(keys) - plain_from
+            if number > counted:
+                self._has_row, self._has_inline, self._record = True, False, None
+            skipped = blocks[counted:number]
+            counted_bytes += sum(map(len, skipped)) + 2 * len(skipped)
             if number > 0:
                 self._blank_line()
-            skipped = blocks[counted:number]
-            text_before = counted_bytes + sum(map(len, skipped)) + 2 * len(skipped)
-            first_line += text.count(b"\n", counted_bytes, text_before)
-            counted, counted_bytes = number, text_before
+            first_line = self._lines.before(text, counted_bytes) + 1
             for line_number, line in enumerate(block.split(b"\n"), first_line):
                 self._read_line(line, line_number)
             if number < len(blocks) - 1:
                 self._blank_line()
-            is_clean = not (self._stray or self._stack)
-        if is_plain:
-            self._after_plain()
-        self.lines += text.count(b"\n") + (not text.endswith(b"\n"))
+            look = _TIME_DIGITS.search if self._is_clean() else _never
+            counted, plain_from = number + 1, len(keys)
+            counted_bytes += len(block) + 2
+        if len(keys) > plain_from:
+            self._has_row, self._has_inline, self._record = True, False, None
+        self._lines.add(text)
         if self._remembered_bytes > self._remember_bytes:
             self._forget()
 
-    def _after_plain(self) -> None:
-        self._has_row, self._has_inline, self._record = True, False, None
+    def _is_clean(self) -> bool:
+        """Return whether the next sample line stands alone, whatever came before."""
+        return not (self._stray or self._stack)
 
     def _add_block(self, prefix: bytes, suffix: bytes, time: bytes, leaf: bytes, rest: bytes) -> bool:
         """Add the row of a block in which something is new; False where it is not plain."""
@@ -158,6 +192,11 @@ class Tokens:
         self.rows.keys.append((head, tail, node, numbers))
         self.rows.times.append(time)
         return True
+
+    def begin_piece(self) -> None:
+        """Start a text of its own: lines and losses count from here, everything remembered stays."""
+        self._lines = _LineCount()
+        self.losses = LossLedger()
 
     def finish(self) -> None:
         """End the last row: no more text comes."""

@@ -39,7 +39,7 @@ class Opened:
 def opened(argument: str, forced_format: str | None = None) -> Iterator[Opened]:
     """Open an input; perf.data goes through perf script, a capture directory is its best source."""
     with contextlib.ExitStack() as stack:
-        source = _source(argument, stack)
+        source = stack.enter_context(_source(argument, stack))
         name = collectors.detect(source, forced_format)
         if name == "perf_data":
             from collectors import perf_data

@@ -26,7 +26,7 @@ def fold_text(text: bytes, keep: SampleFilter = SampleFilter()) -> Fold:
     layout = perf_header.learn(text)
     assert layout is not None
     counting = Counting(layout, keep)
-    _, losses = counting.piece(0, [text])
+    losses = counting.piece(0, [text])
     fold = Fold()
     unite([counting.result()], fold)
     fold.losses.merge(losses)
