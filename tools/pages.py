@@ -1,8 +1,8 @@
 """Writes what the docs take from the code; --check: is it up to date?
 
-docs/tables.md comes from pipeline/schema.py and pipeline/losses.py: what one row is stands in the comment above
-a table, what a column means in the comment behind it or above it; what it means in every table stands below.
-The list of modules in docs/architecture.md comes from the first sentences of their docstrings.
+docs/tables.md comes from pipeline/schema.py and pipeline/losses.py: what one row is stands in the comment
+above a table, what a column means in the comment behind it or above it; what it means in every table stands
+below. The list of modules in docs/architecture.md comes from the first sentences of docstrings.
 """
 
 from __future__ import annotations
