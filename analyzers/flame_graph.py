@@ -92,22 +92,22 @@ def from_fold(
 
     Raises InputError where nothing is left to draw.
     """
-    from analyzers import call_tree
+    from analyzers import fold_tree
 
     events = choose_events(fold, event)
     totals = [fold.events[name] for name in events]
     by_period = weight == "period" and any(total.has_period for total in totals)
     chosen = frozenset(events)
-    paths: list[tuple[Path, int]] = []
+    weights: list[tuple[str | None, int, int]] = []
     unknown = total_weight = 0
+    is_unknown = [False, *(fold.trie.frames[frame].symbol == "[unknown]" for frame in fold.trie.frame_of[1:])]
     for (name, comm, node), (samples, period) in fold.weights.items():
         if name not in chosen:
             continue
         amount = period if by_period else samples
-        frames = fold.trie.path(node)
-        paths.append((_folded_path(frames) if fold.is_folded else _path(comm, frames), amount))
+        weights.append((comm, node, amount))
         total_weight += amount
-        if not frames or frames[-1].symbol == "[unknown]":
+        if is_unknown[node]:
             unknown += amount
     if total_weight <= 0:
         what = (
@@ -117,7 +117,7 @@ def from_fold(
         )
         raise InputError("nothing to draw", what)
     return FlameGraph(
-        tree=call_tree.build(paths),
+        tree=fold_tree.build(fold, weights),
         title=title,
         event=events[0] if len(events) == 1 else "all events",
         weight="period" if by_period else "samples",
@@ -155,10 +155,6 @@ def _path(comm: str | None, frames: list[Frame]) -> Path:
     process = NO_PROCESS if comm is None else spelled_comm(comm)
     spell = spelling.speller(comm)
     return ((process, "process"), *((spell(frame), frame.kind) for frame in frames))
-
-
-def _folded_path(frames: list[Frame]) -> Path:
-    return tuple((folded_name(frame.symbol), frame.kind) for frame in frames)
 
 
 def from_intervals(

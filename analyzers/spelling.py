@@ -20,7 +20,12 @@ _ANONYMOUS = "(anonymous namespace)"
 
 def speller(comm: str | None) -> Callable[[Frame], str]:
     """Return the function that spells the frames of a process of this name."""
-    return _spell_java if comm is not None and comm.startswith("java") else spell
+    return _spell_java if is_java(comm) else spell
+
+
+def is_java(comm: str | None) -> bool:
+    """Return whether a process of this name spells its frames the Java way."""
+    return comm is not None and comm.startswith("java")
 
 
 @lru_cache(maxsize=1 << 18)

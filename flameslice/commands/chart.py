@@ -1,0 +1,61 @@
+"""`flameslice chart`: what each thread did over time, slice by slice, as HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flameslice import outputs
+from flameslice.commands.options import Asked, filters, talk
+from flameslice.report import exit_status, loss_notes
+
+
+@click.command(short_help="Draw what each thread did over time.")
+@click.argument("input", metavar="INPUT")
+@click.option(
+    "-o", "--output", metavar="FILE", required=True, help="Write the HTML page here; - for standard output."
+)
+@click.option("--input-format", metavar="NAME", help="Read the input as this format instead of detecting it.")
+@click.option("--width", default="100us", show_default=True, metavar="DURATION", help="Width of a slice.")
+@click.option("--event", metavar="NAME", help="Take CPU time from this event.")
+@click.option("--title", help="Title of the page; default: the input's name.")
+@filters
+@talk
+def chart(
+    input: str,
+    output: str,
+    input_format: str | None,
+    width: str,
+    event: str | None,
+    title: str | None,
+    max_loss: float,
+    asked: Asked,
+) -> int:
+    """Draw a flame chart of INPUT: time in slices from left to right, the stack upwards, latency as colour.
+
+    Without --from and --to the most interesting 200 slices are shown.
+    """
+    from analyzers import flame_chart
+    from analyzers.render import chart_html
+    from flameslice import timeline
+    from pipeline import timespec
+
+    width_ns = timespec.parse_duration(width)
+    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns)
+    result = flame_chart.build(
+        line.intervals,
+        line.frames,
+        line.stacks,
+        line.captured,
+        width_ns=width_ns,
+        from_ns=line.keep.from_ns,
+        to_ns=line.keep.to_ns,
+        tids=asked.tids or None,
+        cpus=asked.cpus or None,
+    )
+    name = title or ("standard input" if input == "-" else Path(input).name)
+    outputs.write(chart_html.render(result, name, line.subtitle()), None if output == "-" else output)
+    for told in (*line.notes, *loss_notes(line.losses)):
+        outputs.note(told)
+    return exit_status(line.losses, line.rows, max_loss)
