@@ -14,6 +14,8 @@ SHELL := /bin/bash
 BIN := $(VENV)/bin
 # the stamp carries the interpreter's version, so that another PYTHON makes the environment anew
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+COMMA := ,
+python_says = $(shell $(PYTHON) -c 'import sys; $(1) and print("yes")' 2>/dev/null)
 READY := $(VENV)/.ready-$(PYTHON_VERSION)
 KAFKA_READY := .cache/kafka/.ready
 
@@ -91,12 +93,10 @@ help: ## this list
 	@printf '\nVariables: PYTHON=%s (3.11 or newer), VENV=%s, WORKERS=%s, PYTEST_ARGS\n' '$(PYTHON)' '$(VENV)' '$(WORKERS)'
 
 $(READY): pyproject.toml constraints.txt
-	@command -v git >/dev/null || { echo "git is missing: apt-get install git" >&2; exit 1; }
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3-venv" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "flameslice needs Python 3.11 or newer, and $(PYTHON) is $(PYTHON_VERSION): make PYTHON=python3.12 ..." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	  { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	$(if $(shell command -v git),,$(error git is missing: apt-get install git))
+	$(if $(shell command -v $(PYTHON)),,$(error $(PYTHON) is missing: apt-get install python3-venv))
+	$(if $(call python_says,sys.version_info >= (3$(COMMA) 11)),,$(error $(PYTHON) is Python $(PYTHON_VERSION), and flameslice needs 3.11 or newer: make PYTHON=python3.12 ...))
+	$(if $(call python_says,__import__("ensurepip")),,$(error $(PYTHON) cannot make virtual environments: apt-get install python3-venv))
 	@echo "setting up $(VENV) with Python $(PYTHON_VERSION) ..."
 	@rm -f $(VENV)/.ready-*
 	@$(PYTHON) -m venv --clear $(VENV)
