@@ -94,8 +94,8 @@ help: ## this list
 
 $(READY): pyproject.toml constraints.txt
 	$(if $(shell command -v git),,$(error git is missing: apt-get install git))
-	$(if $(shell command -v $(PYTHON)),,$(error $(PYTHON) is missing: apt-get install python3-venv))
-	$(if $(call python_says,sys.version_info >= (3$(COMMA) 11)),,$(error $(PYTHON) is Python $(PYTHON_VERSION), and flameslice needs 3.11 or newer: make PYTHON=python3.12 ...))
+	$(if $(PYTHON_VERSION),,$(error $(PYTHON) is missing or does not run: apt-get install python3-venv))
+	$(if $(call python_says,sys.version_info >= (3$(COMMA) 11)),,$(error $(PYTHON) is Python $(PYTHON_VERSION), and flameslice needs 3.11 or newer: make PYTHON=python3.12))
 	$(if $(call python_says,__import__("ensurepip")),,$(error $(PYTHON) cannot make virtual environments: apt-get install python3-venv))
 	@echo "setting up $(VENV) with Python $(PYTHON_VERSION) ..."
 	@rm -f $(VENV)/.ready-*
