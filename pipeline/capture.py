@@ -3,7 +3,8 @@
     {"schema_version": "1.0", "id": "c20261201T054200Z-3f9a0c1d2e", "name": "server", "status": "complete",
      "sources": [{"file": "perf.script.zst", "format": "perf_script", "clock": "monotonic", ...}, ...], ...}
 
-docs/formats/capture.md lists every key. A minor version only adds keys, and unknown keys are ignored; an unknown major version is refused.
+docs/formats/capture.md lists every key. A minor version only adds keys, and unknown keys are ignored; an
+unknown major version is refused.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ def sample_source(directory: Path) -> CaptureSource:
 def best_source(path: Path) -> Path:
     """Return the file of a capture, a directory or an archive of one, that readers of samples should take.
 
-    An archive is unpacked into a temporary directory that lasts until this process ends; to end that sooner, use
-    `pipeline.capture_archive.opened`.
+    An archive is unpacked into a temporary directory that lasts until this process ends;
+    `pipeline.capture_archive.opened` ends that sooner.
     """
     if not path.is_dir():
         from pipeline.capture_archive import unpack_until_exit  # it imports this module
