@@ -1,8 +1,8 @@
 """One running perf: started waiting, told to begin, watched, ended with a file that can be read.
 
 perf is told by a pipe to begin and answers when it has (`--control`), so that a command starts only when
-every perf sees it. It runs in a process group of its own, out of reach of the terminal's Ctrl-C, and the kernel
-ends it when this process dies, however it dies.
+every perf sees it. It runs in a process group of its own, out of reach of the terminal's Ctrl-C, and the
+kernel ends it when this process dies, however it dies.
 """
 
 from __future__ import annotations
@@ -142,11 +142,15 @@ class PerfProcess:
             self._reap(os.WNOHANG)
         return self.status
 
-    def stop(self) -> int:
-        """End perf as Ctrl-C does, so that its file is whole; return its exit status."""
-        deadline = time.monotonic() + _END_SECONDS
+    def interrupt(self) -> None:
+        """Ask perf to end, as Ctrl-C does."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGINT)
+
+    def stop(self) -> int:
+        """End perf so that its file is whole; return its exit status."""
+        deadline = time.monotonic() + _END_SECONDS
+        self.interrupt()
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if self.poll() is None:

@@ -13,7 +13,7 @@ threads that exist when it is set, and no later ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Preset = Literal["cpu", "latency", "full"]
@@ -21,6 +21,9 @@ CallGraph = Literal["fp", "dwarf", "lbr"]
 
 # the clocks that can stamp events, as perf spells them too
 CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
+
+# fewer samples than this say nothing about the seconds that a recording lasts (our choice)
+_SLOWEST_HZ = 49
 
 # stands in perf's arguments for the process id that this perf will have
 SELF = "@SELF@"
@@ -84,9 +87,14 @@ class Choice:
     arch: str = "x86_64"
 
 
-def lighter(preset: Preset) -> Preset | None:
-    """Return the next lighter preset, None for the lightest."""
-    return {"full": "latency", "latency": "cpu"}.get(preset)  # type: ignore[return-value]
+def lighter(choice: Choice) -> Choice | None:
+    """Return what to fall back to: the next lighter preset, at last a tenth of the samples, and then None."""
+    if choice.preset == "full":
+        return replace(choice, preset="latency")
+    if choice.preset == "latency":
+        return replace(choice, preset="cpu")
+    slower_hz = choice.frequency_hz // 10
+    return replace(choice, frequency_hz=slower_hz) if slower_hz >= _SLOWEST_HZ else None
 
 
 def parts(choice: Choice, has_event: Callable[[str], bool]) -> list[Part]:

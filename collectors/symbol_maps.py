@@ -2,8 +2,8 @@
 
     7f3b2c0010a0 5c py::forward:/srv/model.py
 
-Anybody may write to /tmp, so only plain files are taken: no symbolic or hard link, one's own unless root asks,
-and not over a size.
+Anybody may write to /tmp, so only plain files are taken: no symbolic or hard link, one's own unless root
+asks, and not over a size.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -222,17 +224,27 @@ def sample_source(directory: Path) -> CaptureSource:
     return min(usable, key=lambda source: SAMPLE_FORMATS.index(source.format))
 
 
-def best_source(path: Path) -> Path:
-    """Return the file of a capture, a directory or an archive of one, that readers of samples should take.
+def is_capture(path: Path) -> bool:
+    """Return whether path is a capture directory, or a tar that may hold one."""
+    if path.is_dir():
+        return (path / MANIFEST_FILE).is_file()
+    from pipeline import capture_archive  # it imports this module
 
-    An archive is unpacked into a temporary directory that lasts until this process ends;
-    `pipeline.capture_archive.opened` ends that sooner.
-    """
-    if not path.is_dir():
-        from pipeline.capture_archive import unpack_until_exit  # it imports this module
+    return capture_archive.is_archive(path)
 
-        path = unpack_until_exit(path)
-    return source_path(path, sample_source(path))
+
+@contextmanager
+def opened_source(path: Path) -> Iterator[Path]:
+    """Give the file of a capture that readers of samples should take; an archive is unpacked meanwhile."""
+    from pipeline import capture_archive
+
+    with capture_archive.opened(path) as directory:
+        yield best_source(directory)
+
+
+def best_source(directory: Path) -> Path:
+    """Return the file of a capture directory that readers of samples should take."""
+    return source_path(directory, sample_source(directory))
 
 
 def source_path(directory: Path, source: CaptureSource) -> Path:

@@ -5,7 +5,6 @@ A member may only be a regular file or a directory below the archive's root; eve
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import lzma
 import shutil
@@ -27,10 +26,10 @@ _TAR_MAGIC_AT = 257
 _ZSTD, _GZIP, _XZ = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
-def is_capture(path: Path) -> bool:
-    """Return whether path is a capture directory, or a tar that may hold one."""
-    if path.is_dir():
-        return (path / MANIFEST_FILE).is_file()
+def is_archive(path: Path) -> bool:
+    """Return whether path is a tar, told by content; a pipe is none, for looking would use it up."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as raw, _unpacked(raw) as plain:
             head = plain.read(_TAR_MAGIC_AT + 5)
@@ -49,13 +48,6 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="flameslice-") as folder:
         yield unpack(path, Path(folder), max_bytes)
-
-
-def unpack_until_exit(archive: Path) -> Path:
-    """Return the directory of an archive's capture, which is removed when this process ends."""
-    folder = tempfile.mkdtemp(prefix="flameslice-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return unpack(archive, Path(folder))
 
 
 def unpack(archive: Path, into: Path, max_bytes: int = MAX_BYTES) -> Path:
