@@ -29,6 +29,7 @@ _PR_SET_PDEATHSIG = 1
 _INSTALL = (
     "install linux-perf (Debian, Fedora: perf; Ubuntu: linux-tools-generic); `flameslice doctor` tells more"
 )
+_SILENT = "it failed without a word"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -62,6 +63,7 @@ def refusal(stderr: str, paranoid: str) -> WorkError:
         "wrong clockid": "use --clock monotonic, which every event accepts",
         "access trace events": "run as root, or mount tracefs readable, or use --preset cpu",
         "No permissions to read": "run as root, or mount tracefs readable, or use --preset cpu",
+        "No permission to enable": "run as root, or use --preset cpu",
         "No such process": "check the process id",
         "mapping pages": "raise kernel.perf_event_mlock_kb, or run as root",
         "branch stack": "use --call-graph fp or dwarf: this machine has no LBR",
@@ -86,8 +88,8 @@ def error_line(stderr: str) -> str:
     for index, line in enumerate(words):
         if line.startswith("Error:"):
             said = line.removeprefix("Error:").strip() or (words[index + 1] if index + 1 < len(words) else "")
-            return said or "failed without a word"
-    return words[-1] if words else "failed without a word"
+            return said.rstrip(".") or _SILENT
+    return words[-1].rstrip(".") if words else _SILENT
 
 
 class PerfProcess:
@@ -111,7 +113,9 @@ class PerfProcess:
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             env=environment(),
-            pass_fds=(command_read, answer_write),
+            # both ends of both: perf 6.1 drops its recording when the other end of a control pipe is closed,
+            # as it is when this process is killed
+            pass_fds=(command_read, self._command, self._answer, answer_write),
             process_group=0,
             preexec_fn=ends_with_parent,
         )
@@ -162,6 +166,13 @@ class PerfProcess:
         self._command = self._answer = -1
         assert self.status is not None
         return self.status
+
+    def cpu_so_far_ns(self) -> int:
+        """Return the CPU time that perf has used, 0 where the kernel does not tell."""
+        try:
+            return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0])
+        except (OSError, IndexError):
+            return 0
 
     def stderr(self) -> str:
         """Return what perf has said."""

@@ -1,7 +1,7 @@
-"""Records a host with perf into a capture directory, and watches that it costs the host no more than agreed.
+"""Records a host with perf into a capture directory, and watches that it costs no more than agreed.
 
-One or two perf processes run (collectors/presets.py), all on one clock. When they write more events a second or
-more bytes than agreed, they are ended and lighter ones started; that is a loss, and it is said.
+One or two perfs run (collectors/presets.py), all on one clock. When they write more events a second
+or more bytes than agreed, they are ended and lighter ones started; that is a loss, and it is said.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collectors import clock_snapshots
@@ -23,6 +23,7 @@ from collectors.record_watch import SECOND_NS, Rate, Sleep, has_event
 from pipeline.capture import Process, Segment
 from pipeline.errors import WorkError
 from pipeline.losses import LossLedger
+from pipeline.text import escape
 
 CLOCKS_FILE = "clocks.jsonl"
 _POLL_SECONDS = 0.25
@@ -45,10 +46,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One perf.data that was written."""
+    """One perf.data that was written, from when on."""
 
     path: Path
     part: Part
+    start_ns: int  # on CLOCK_MONOTONIC
 
 
 @dataclass(slots=True)
@@ -74,11 +76,13 @@ class Session:
     is_partial: bool = False
     failure: WorkError | None = None
     perf_cpu_ns: int = 0
+    start_cpu_ns: int = 0
     wall_ns: int = 0
     used_bytes: int = 0
     events: int = 0
     snapshots: int = 0
     _next_snapshot_ns: int = 0
+    _next_look_ns: int = 0
     _deadline_ns: int | None = None
 
     def run(self) -> None:
@@ -115,7 +119,7 @@ class Session:
             if not self.pids:
                 return "target_ended"
         running: list[tuple[PerfProcess, Growth]] = []
-        begun_ns = start_ns = time.monotonic_ns()
+        start_ns = time.monotonic_ns()
         try:
             self._start(running)
             start_ns = time.monotonic_ns()
@@ -129,7 +133,7 @@ class Session:
                 perf.interrupt()
             for perf, growth in running:
                 self._close(perf, growth)
-        self.wall_ns += time.monotonic_ns() - begun_ns
+        self.wall_ns += time.monotonic_ns() - start_ns
         self.segments.append(Segment(spelled(self.choice), start_ns, time.monotonic_ns(), why))
         return why
 
@@ -137,7 +141,8 @@ class Session:
         """Start the perf processes of the preset, and let the command begin once all of them record."""
         allowed_bytes = self._allowed_bytes()
         suffix = f"-{len(self.segments) + 1}" if self.segments else ""
-        for part in parts(self.choice, has_event):
+        wanted = parts(self.choice, has_event)
+        for part in wanted:
             stem = "perf" if part.name == "target" else f"perf-{part.name}"
             output = self.directory / f"{stem}{suffix}.data"
             place = Placement(
@@ -153,9 +158,13 @@ class Session:
             perf = PerfProcess(self.perf, argv(part, place), _CONTROL, output)
             self.recorder_pids.append(perf.pid)
             running.append((perf, Growth(output)))
-            self.recordings.append(Recording(output, part))
         for perf, _ in running:
             perf.enable()
+            self.start_cpu_ns += perf.cpu_so_far_ns()
+        start_ns = time.monotonic_ns()
+        self.recordings += [
+            Recording(perf.output, part, start_ns) for (perf, _), part in zip(running, wanted, strict=True)
+        ]
         if self._deadline_ns is None and self.limits.for_ns is not None:
             self._deadline_ns = time.monotonic_ns() + self.limits.for_ns
         if not self.segments:
@@ -169,20 +178,27 @@ class Session:
         allowed_bytes = self._allowed_bytes()
         rate = Rate(self.limits.max_events_per_s, time.monotonic_ns())
         with Sleep([perf.pid for perf, _ in running] + ([self.command.pid] if self.command else [])) as sleep:
+            self._next_look_ns = 0
             while True:
                 ended = self._why_ended(running)
                 if ended:
                     return ended
                 for _, growth in running:
-                    growth.read(self.limits.max_events_per_s)
+                    growth.read(self.limits.max_events_per_s * Rate.WINDOW_S + 1)
                 if rate.is_over(time.monotonic_ns(), sum(growth.events for _, growth in running)):
                     return "event_rate"
                 if sum(growth.offset for _, growth in running) > allowed_bytes:
                     return "max_bytes"
                 if time.monotonic_ns() >= self._next_snapshot_ns:
                     self.snapshot()
+                if time.monotonic_ns() >= self._next_look_ns:
                     self.look_at_processes()
-                sleep.for_seconds(_POLL_SECONDS)
+                sleep.for_seconds(self._seconds_to_next_look())
+
+    def _seconds_to_next_look(self) -> float:
+        if self._deadline_ns is None:
+            return _POLL_SECONDS
+        return min(_POLL_SECONDS, max(self._deadline_ns - time.monotonic_ns(), 0) / SECOND_NS)
 
     def _why_ended(self, running: Sequence[tuple[PerfProcess, Growth]]) -> str:
         if self.should_stop():
@@ -261,9 +277,13 @@ class Session:
 
     def look_at_processes(self) -> None:
         """Keep the names and containers of the target's processes, as long as they are there to be seen."""
+        self._next_look_ns = time.monotonic_ns() + SECOND_NS
         for pid in with_descendants(self.pids):
             if len(self.processes) < _MAX_PROCESSES and (seen := describe(pid)) is not None:
                 self.processes[pid] = seen
+        if self.command is not None and self.command.is_held and self.command.pid in self.processes:
+            held = self.processes[self.command.pid]
+            self.processes[self.command.pid] = replace(held, comm=escape(self.command.name))
 
 
 def spelled(choice: Choice) -> str:

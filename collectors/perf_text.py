@@ -38,6 +38,7 @@ class Recorded:
     path: Path
     switch_records: bool
     task_records: bool
+    from_ns: int = 0  # records before this, while perf set itself up, are left out
 
 
 @dataclass(slots=True)
@@ -65,7 +66,10 @@ def write_text(
     with ExitStack() as stack:
         streams = [stack.enter_context(_PerfScript(perf, one)) for one in recorded]
         writer = stack.enter_context(zstandard.ZstdCompressor(level=3).stream_writer(out, closefd=False))
-        for _, block in merge(*(blocks(one.lines()) for one in streams), key=lambda timed: timed[0]):
+        timed = [
+            _from(blocks(stream.lines()), one.from_ns) for stream, one in zip(streams, recorded, strict=True)
+        ]
+        for _, block in merge(*timed, key=lambda timed_block: timed_block[0]):
             if _is_kept(block, cpu_event.encode(), recorder_pids, report):
                 writer.write(block)
         report.failures += [words for one in streams if (words := one.failure())]
@@ -93,6 +97,11 @@ def blocks(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             time_ns = int(header[3]) * 1_000_000_000 + int(header[4])
     if block:
         yield last_ns if time_ns is None else time_ns, b"".join(block)
+
+
+def _from(timed_blocks: Iterable[tuple[int, bytes]], from_ns: int) -> Iterator[tuple[int, bytes]]:
+    """Leave out what is earlier than from_ns, but for losses."""
+    return (timed for timed in timed_blocks if timed[0] >= from_ns or b"PERF_RECORD_LOST" in timed[1])
 
 
 def _is_kept(block: bytes, cpu_event: bytes, recorder_pids: frozenset[int], report: TextReport) -> bool:

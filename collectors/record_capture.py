@@ -1,4 +1,4 @@
-"""Makes a capture: the directory, the recording, the text with names, and at every moment a `capture.json`."""
+"""Makes a capture: the directory, the recording, the text with names, and always a whole `capture.json`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class _Interrupts:
 
 
 def record(request: Request, say: Callable[[str], None]) -> Manifest:
-    """Record a capture and return what its capture.json says; say(line) tells the user what happens meanwhile.
+    """Record a capture and return what its capture.json says; say(line) tells the user what happens.
 
-    Raise WorkError if perf refuses (nothing is left behind then), or ends early (what there is stays readable).
+    Raise WorkError if perf refuses (nothing is left then) or ends early (what there is stays readable).
     """
     perf = find_perf()
     check_running(request.pids)
@@ -145,7 +145,8 @@ def _finish(request: Request, begun: Manifest, session: Session, own_cpu_ns: int
     processes = session.processes.values()
     if request.choice.whole_machine:
         processes = {one.pid: one for one in all_in_containers()}.values()
-    cpu_ns, wall_ns = own_cpu_ns + session.perf_cpu_ns, max(session.wall_ns, 1)
+    cpu_ns = own_cpu_ns + session.perf_cpu_ns - session.start_cpu_ns
+    wall_ns = max(session.wall_ns, 1)
     return replace(
         begun,
         status="complete" if is_complete and not session.is_partial else "partial",
@@ -159,6 +160,7 @@ def _finish(request: Request, begun: Manifest, session: Session, own_cpu_ns: int
             pids=tuple(session.recorder_pids),
             wall_ns=wall_ns,
             cpu_ns=cpu_ns,
+            start_cpu_ns=session.start_cpu_ns,
             cpu_share_percent=round(100 * cpu_ns / wall_ns, 2),
             machine_share_percent=round(100 * cpu_ns / wall_ns / begun.cpus, 2),
             finish_wall_ns=time.monotonic_ns() - start_ns,
@@ -169,13 +171,13 @@ def _finish(request: Request, begun: Manifest, session: Session, own_cpu_ns: int
 
 
 def _sources(request: Request, session: Session) -> tuple[list[CaptureSource], bool]:
-    """Write the text and copy the maps; return the files of the capture, and whether all of it could be read."""
+    """Write the text and copy the maps; return the capture's files, and whether all was read."""
     directory, cpu_event = session.directory, request.choice.cpu_event
     report = _write_text(session, cpu_event)
     session.notes += report.failures
     if report.recorder_samples:
         session.notes.append(
-            f"{report.recorder_samples} samples of the recorder itself were left out of the text"
+            f"left out of the text: {report.recorder_samples} samples of the recorder itself"
         )
     map_pids = session.map_pids - set(session.recorder_pids)
     names, notes = copy_maps(map_pids, directory / MAPS_FOLDER)
@@ -205,7 +207,12 @@ def _write_text(session: Session, cpu_event: str) -> TextReport:
     has_system = any(one.part.name == "system" for one in session.recordings)
     recorded = [
         # of two perfs that see the same process, the one that sees the machine tells its forks and names
-        Recorded(one.path, one.part.switch_records, one.part.whole_machine or not has_system)
+        Recorded(
+            one.path,
+            one.part.switch_records,
+            one.part.whole_machine or not has_system,
+            one.start_ns if session.clock == "monotonic" else 0,
+        )
         for one in session.recordings
         if one.path.exists()
     ]

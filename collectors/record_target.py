@@ -36,6 +36,7 @@ class HeldCommand:
             self._process = subprocess.Popen(["/bin/sh", "-c", script, str(gate), *command])
             self._wait_until_open(gate)
         self.pid = self._process.pid
+        self.name = Path(command[0]).name[:15]  # as the kernel will name it
 
     def _wait_until_open(self, gate: Path) -> None:
         """Wait until the shell holds the FIFO, after which its name may go."""
@@ -53,6 +54,11 @@ class HeldCommand:
         os.write(self._gate, b"\n")
         self._close()
 
+    @property
+    def is_held(self) -> bool:
+        """Return whether the command has not begun."""
+        return self._gate >= 0
+
     def poll(self) -> int | None:
         """Return the command's exit status (negative: the signal that ended it), None while it runs."""
         return self._process.poll()
@@ -66,7 +72,7 @@ class HeldCommand:
 
     def end(self) -> int | None:
         """End the command: it never runs if it was not released; return its status, None if it goes on."""
-        if self._gate >= 0:
+        if self.is_held:
             self._close()
         elif self.wait(0.5) is None:  # Ctrl-C on a terminal has reached it too
             self._process.send_signal(signal.SIGTERM)

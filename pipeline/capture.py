@@ -50,14 +50,18 @@ class CaptureSource:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """What recording cost the host. Shares are of the time while it recorded, in percent of one CPU."""
+    """What recording cost the host, in CPU time of perf and of flameslice.
+
+    The shares are of `cpu_ns` in `wall_ns`, the time while events were recorded.
+    """
 
     pids: tuple[int, ...] = ()
     wall_ns: int = 0
     cpu_ns: int = 0
-    cpu_share_percent: float = 0.0
+    cpu_share_percent: float = 0.0  # of one CPU
     machine_share_percent: float = 0.0  # of all CPUs together
-    finish_wall_ns: int = 0  # resolving symbols, after the end
+    start_cpu_ns: int = 0  # before: perf looks at every process
+    finish_wall_ns: int = 0  # after: names are resolved
     finish_cpu_ns: int = 0
 
 

@@ -60,10 +60,8 @@ CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
 @click.option(
     "--max-events-per-s",
     type=click.IntRange(1),
-    default=100_000,
-    show_default=True,
     metavar="N",
-    help="Fall back to a lighter preset above this rate.",
+    help="Fall back to a lighter preset above this rate.  [default: 50000 per CPU, at most 400000]",
 )
 @click.option("--name", metavar="NAME", help="Name of the capture.  [default: the directory's]")
 @click.option("--label", multiple=True, metavar="KEY=VALUE", help="A label; may be given several times.")
@@ -73,8 +71,8 @@ CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
 def record(**options: Any) -> int:
     """Record COMMAND, or processes (--pid), or the whole machine (--all), into a capture directory.
 
-    The latency preset takes CPU samples and system calls of the target, and context switches, wake-ups, interrupts
-    and block I/O of the machine; cpu takes samples only; full takes more. Ctrl-C ends the recording.
+    The latency preset takes CPU samples and system calls of the target, and context switches, wake-ups,
+    interrupts and block I/O of the machine; cpu takes samples only; full takes more. Ctrl-C ends it.
     """
     from collectors import record_capture
     from pipeline import capture
@@ -109,7 +107,11 @@ def _request(**options: Any) -> Request:
         output=output,
         name=options["name"] or output.name.removesuffix(".capture"),
         choice=_choice(options, os.uname().machine),
-        limits=Limits(parse_bytes(options["max_bytes"]), options["max_events_per_s"], for_ns),
+        limits=Limits(
+            parse_bytes(options["max_bytes"]),
+            options["max_events_per_s"] or _default_rate(os.cpu_count() or 1),
+            for_ns,
+        ),
         clock=options["clock"],
         command=tuple(command),
         pids=pids,
@@ -117,6 +119,15 @@ def _request(**options: Any) -> Request:
         redact=options["redact"],
         replace_existing=options["force"],
     )
+
+
+def _default_rate(cpus: int) -> int:
+    """Return how many events a second a host of so many CPUs may be asked for.
+
+    Our choice: an event takes about 1 us where it happens and another where perf copies it, so 50,000 are
+    some 10 % of a CPU; one perf process copies 400,000 at most.
+    """
+    return min(50_000 * cpus, 400_000)
 
 
 def _choice(options: dict[str, Any], arch: str) -> Choice:
@@ -152,12 +163,14 @@ def report(manifest: Manifest, output: Path) -> list[str]:
     preset = manifest.preset_used
     if preset != manifest.preset_asked:
         preset = f"{manifest.preset_asked}, fell back to {preset}"
+    what = f"{manifest.status}, preset {preset}, {amount(recorder.wall_ns, 'ns')}"
+    shares = (
+        f"{recorder.cpu_share_percent:g} % of one CPU ({recorder.machine_share_percent:g} % of the machine)"
+    )
+    before, after = amount(recorder.start_cpu_ns, "ns"), amount(recorder.finish_cpu_ns, "ns")
     lines = [
-        f"{where}: {manifest.status}, preset {preset}, {amount(recorder.wall_ns, 'ns')}, "
-        f"{events:,} events, {recorded_bytes / (1 << 20):.1f} MiB",
-        f"recorder: {recorder.cpu_share_percent:g} % of one CPU "
-        f"({recorder.machine_share_percent:g} % of the machine) while recording, "
-        f"then {amount(recorder.finish_cpu_ns, 'ns')} of CPU to resolve names",
+        f"{where}: {what}, {events:,} events, {recorded_bytes / (1 << 20):.1f} MiB",
+        f"recorder: {shares} while recording; {before} of CPU to start, {after} to resolve names",
     ]
     if manifest.command:
         lines.append(_ending(manifest.command_status))
