@@ -1,8 +1,9 @@
 """Which slices to look at first? The stretch in which the busiest thread waited most while it had work.
 
-A window's score is the busiest thread's DMA wait, plus its wait for a CPU, plus its blocked time up to the
-time that it ran in that window: a thread that only sleeps has nothing to wait for. Where no window has a
-score (no waiting was captured, or there was none) it is the one in which the CPU time of all threads
+A window's score is the busiest thread's DMA wait, plus its wait for a CPU, plus a quarter of its blocked
+time, of which no more counts than the time that it ran in that window: a thread that only sleeps has
+nothing to wait for, and sleep may be what its program wants (the quarter is our choice). Where no window
+has a score (no waiting was captured, or there was none) it is the one in which the CPU time of all threads
 changes most from block to block, else the one with the most CPU time. Windows begin at multiples of a
 quarter of their length; of equal ones the earliest is taken.
 """
@@ -56,7 +57,7 @@ def choose(
 
 def _most_waiting(mine: pl.DataFrame, blocks_shown: int, thread: str) -> tuple[int | None, str]:
     by_block = {row["slice"]: row for row in mine.iter_rows(named=True)}
-    best, best_score_ns, best_words = None, 0, ""
+    best, best_score, best_words = None, 0, ""
     for first in _candidates(list(by_block), blocks_shown):
         rows = [by_block[block] for block in range(first, first + blocks_shown) if block in by_block]
         dma_ns, runnable_ns, blocked_ns, ran_ns = (
@@ -64,9 +65,9 @@ def _most_waiting(mine: pl.DataFrame, blocks_shown: int, thread: str) -> tuple[i
             for column in ("dma_wait_ns", "runnable_ns", "blocked_ns", "cpu_ns")
         )
         ran_ns += sum(row["syscall_ns"] for row in rows)
-        score_ns = dma_ns + runnable_ns + min(blocked_ns, ran_ns)
-        if score_ns > best_score_ns:
-            best, best_score_ns = first, score_ns
+        score = 4 * (dma_ns + runnable_ns) + min(blocked_ns, ran_ns)
+        if score > best_score:
+            best, best_score = first, score
             best_words = _waits(thread, dma_ns, blocked_ns, runnable_ns, ran_ns)
     return best, best_words
 

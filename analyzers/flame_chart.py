@@ -112,9 +112,7 @@ def build(
     most = MAX_LANES_ASKED if asked else MAX_LANES
     threads, lanes = _lanes(mine, window, width_ns, most, paths, first=busiest)
     if not lanes:
-        raise InputError(
-            "no thread has time in this range", "the capture's own range is wider: move --from and --to"
-        )
+        raise InputError("no thread has time in this range", _reaches(first_ns, end_ns))
     return FlameChart(
         width_ns=width_ns,
         first_slice=window.first_slice,
@@ -150,6 +148,11 @@ def _nothing_left(intervals: pl.DataFrame, tids: frozenset[int]) -> str:
         )
     known = intervals.filter(pl.col("tid") > IDLE_TID)["tid"].unique().sort().to_list()
     return "its threads are " + ", ".join(map(str, known[:20])) + (", ..." if len(known) > 20 else "")
+
+
+def _reaches(first_ns: int, end_ns: int) -> str:
+    first, end = (f"{ns // 1_000_000_000}.{ns % 1_000_000_000:09d}" for ns in (first_ns, end_ns))
+    return f"on its own clock the capture reaches from {first} to {end} s"
 
 
 def _ranked(intervals: pl.DataFrame, from_ns: int | None = None, to_ns: int | None = None) -> list[int]:

@@ -115,8 +115,9 @@ def _legend(chart: FlameChart) -> list[str]:
         else:
             missing.append(chart_colours.WORDS[state])
     hatched = '<span><i class="hatched"></i>'
-    entries += [f"{hatched}{words}: not captured</span>" for words in missing]
     entries.append(f"{hatched}time not captured</span>")
+    if missing:
+        entries.append(f"{hatched}not captured at all: {', '.join(missing)}</span>")
     entries.append("<span>the state that took most of the slice; paler: less of it</span>")
     return entries
 
@@ -156,7 +157,11 @@ def _summary(chart: FlameChart, lane: Lane) -> str:
     range_ns = chart.slices * chart.width_ns
     taken_ns["not captured"] = range_ns - sum(taken_ns.values())
     ranked = sorted(taken_ns.items(), key=lambda item: -item[1])
-    return ", ".join(f"{words} {part_ns / range_ns:.1%}" for words, part_ns in ranked if part_ns)
+    return ", ".join(f"{words} {_percent(part_ns / range_ns)}" for words, part_ns in ranked if part_ns)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.001 else "below 0.1%"
 
 
 def _lane(chart: FlameChart, lane: Lane) -> dict[str, Any]:
