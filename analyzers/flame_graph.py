@@ -1,4 +1,4 @@
-"""Where did the weight go? A call tree with totals, from a fold or from intervals, and what a reader must know of it."""
+"""Where did the weight go? A call tree with totals, from a fold or from intervals, and what to know of it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def from_fold(
     if total_weight <= 0:
         what = (
             "the periods of all samples are 0: try --weight samples"
-            if paths and by_period
+            if weights and by_period
             else "no samples are left"
         )
         raise InputError("nothing to draw", what)

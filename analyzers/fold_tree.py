@@ -1,4 +1,4 @@
-"""The call tree of a fold, straight from its trie: names are spelled once per frame, equal names merged once per node."""
+"""The call tree of a fold, straight from its trie: a frame is spelled once, equal names are merged once per node."""
 
 from __future__ import annotations
 

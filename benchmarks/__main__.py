@@ -3,13 +3,14 @@
     make bench                                  # records a capture of this machine under load first
     FLAMESLICE_BENCH_TEXT=perf.txt make bench   # measures on that perf script text
 
-Peers are looked for on PATH and in $CARGO_HOME/bin: inferno-collapse-perf and inferno-flamegraph (cargo install inferno),
-flamegraph (cargo install flamegraph), stackcollapse-perf.pl. One that is missing is said and left out.
+Peers are looked for on PATH and in $CARGO_HOME/bin: inferno-collapse-perf (cargo install inferno), flamegraph (cargo
+install flamegraph), stackcollapse-perf.pl. One that is missing is said and left out.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import shutil
 import statistics
@@ -107,7 +108,8 @@ def main() -> None:
         shell = f"PATH='{fake}':\"$PATH\" exec '{cargo_flamegraph}' --perfdata '{OUT}/perf.data' -o '{OUT}/peer.svg'"
         draw["cargo-flamegraph (read, collapse, draw)"] = ["sh", "-c", shell]
     print(
-        f"{text.name}: {size_mb:.0f} MB, {os.cpu_count()} CPUs, Python {sys.version.split()[0]}, median of {RUNS} runs\n"
+        f"{text.name}: {size_mb:.0f} MB, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"median of {RUNS} runs\n"
     )
     for title, commands in (("text to collapsed", collapse), ("text to SVG", draw)):
         results = measure(commands)

@@ -4,8 +4,8 @@
                     2bf7 inl1+0x27 (inlined)
       /home/dev/work.cpp:22 (inlined)
 
-The module is the last balanced (...) of the line: `([JIT] tid 12)` and `(/memfd:x (deleted))` hold spaces. A Java symbol
-`a->b->c` is a chain of inlined calls, the outermost first.
+The module is the last balanced (...) of the line: `([JIT] tid 12)` and `(/memfd:x (deleted))` hold spaces. A Java
+symbol `a->b->c` is a chain of inlined calls, the outermost first.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def frame_kind(symbol: str, dso: str, address: bytes) -> FrameKind:
         return "python"
     base = dso.rpartition("/")[2]
     if dso.startswith("["):
-        if dso.startswith("[JIT]") or dso.startswith("[JIT "):
+        if dso.startswith(("[JIT]", "[JIT ")):
             return "jit"
         return "user" if dso in _NOT_MODULES else "kernel"
     if base.startswith("vmlinux") or base.endswith(".ko") or ".ko." in base:

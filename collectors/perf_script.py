@@ -29,7 +29,7 @@ from collectors.perf_fold import (
 from collectors.perf_header import Layout
 from collectors.source import Source
 from pipeline.errors import InputError
-from pipeline.filters import SampleFilter
+from pipeline.filters import EVERYTHING, SampleFilter
 from pipeline.folds import Fold
 from pipeline.losses import LossLedger
 
@@ -65,7 +65,7 @@ def layout_of(source: Source) -> Layout:
     return layout
 
 
-def fold(source: Source, keep: SampleFilter = SampleFilter(), *, workers: int | None = None) -> Fold:
+def fold(source: Source, keep: SampleFilter = EVERYTHING, *, workers: int | None = None) -> Fold:
     """Count the samples of a source by event, process and stack.
 
     workers: processes to count with (None: as many as there are CPUs, where the file is large enough). The size of the
@@ -93,7 +93,7 @@ def fold(source: Source, keep: SampleFilter = SampleFilter(), *, workers: int | 
     return result
 
 
-def read(source: Source, keep: SampleFilter = SampleFilter(), *, host: str = "") -> Tables:
+def read(source: Source, keep: SampleFilter = EVERYTHING, *, host: str = "") -> Tables:
     """Read a whole source into tables: one row of `perf_events` per sample or tracepoint.
 
     Times are ns of the clock that stamped them; rows of PERF_RECORD_SWITCH stand among the samples. Raises InputError

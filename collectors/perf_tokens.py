@@ -39,8 +39,8 @@ Key = tuple[Head, Tail, int, tuple[int, ...]]
 class Rows:
     """Sample lines: equal positions of keys and times are one row.
 
-    A key is (head, tail, node of the callers, frame numbers of the innermost stack line, the outermost first); times are
-    as printed, b'' where the file has none; args, by position, is for rows that have arguments.
+    A key is (head, tail, node of the callers, frame numbers of the innermost stack line, the outermost first); times
+    are as printed, b'' where the file has none; args, by position, is for rows that have arguments.
     """
 
     keys: list[Key] = field(default_factory=list)

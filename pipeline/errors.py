@@ -10,7 +10,9 @@ import errno
 
 def one_line(text: str, limit: int = 300) -> str:
     """Return text fit for one line of a terminal: control characters escaped, cut at limit characters."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    shown = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text
+    )
     shown = shown.encode("utf-8", "backslashreplace").decode("utf-8")
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 

@@ -39,11 +39,18 @@ class SampleFilter:
             return False
         if self.cpus and cpu not in self.cpus:
             return False
-        return not self.comms or (comm is not None and (comm in self.comms or spelled_comm(comm) in self.comms))
+        return not self.comms or (
+            comm is not None and (comm in self.comms or spelled_comm(comm) in self.comms)
+        )
 
     def keeps_time(self, time_ns: int) -> bool:
         """Return whether an instant lies in the range."""
-        return (self.from_ns is None or time_ns >= self.from_ns) and (self.to_ns is None or time_ns < self.to_ns)
+        return (self.from_ns is None or time_ns >= self.from_ns) and (
+            self.to_ns is None or time_ns < self.to_ns
+        )
+
+
+EVERYTHING = SampleFilter()
 
 
 def spelled_comm(comm: str) -> str:

@@ -35,7 +35,9 @@ class Fold:
     first_ns: int | None = None
     last_ns: int | None = None
     clock: str = ""  # what stamped the samples, in words: 'perf', 'monotonic', '' where there are no times
-    unit: str = ""  # what a period counts where the format says it ('ns', 'us', 'bytes'); '' = by the event's name
+    unit: str = (
+        ""  # what a period counts where the format says it ('ns', 'us', 'bytes'); '' = by the event's name
+    )
     is_folded: bool = False  # names are spelled for folded output already: tidy nothing
 
     def add(self, event: str, comm: str | None, node: int, samples: int, period: int | None) -> None:

@@ -31,11 +31,15 @@ REASONS: dict[str, Reason] = {
     "kernel_lost": Reason("warning", False, "events that the kernel lost while recording"),
     "kernel_throttled": Reason("warning", False, "times that the kernel throttled sampling"),
     "skipped_record": Reason("info", False, "PERF_RECORD lines that carry no sample"),
-    "unmatched_begin": Reason("warning", False, "begins without an end in the capture"),
-    "unmatched_end": Reason("warning", False, "ends without a begin in the capture"),
-    "repaired_idle_exit": Reason("warning", False, "switches that the kernel did not report, inferred from later events"),
+    "unmatched_begin": Reason("info", False, "begins without an end in the capture"),
+    "unmatched_end": Reason("info", False, "ends without a begin in the capture"),
+    "repaired_idle_exit": Reason(
+        "warning", False, "switches that the kernel did not report, inferred from later events"
+    ),
     "time_went_back": Reason("warning", False, "events earlier than the one before them"),
-    "time_restarted": Reason("warning", False, "places where time starts again (several sessions in one file)"),
+    "time_restarted": Reason(
+        "warning", False, "places where time starts again (several sessions in one file)"
+    ),
     "rounded_weight": Reason("info", False, "fractional counts, rounded after adding up"),
     "process_name_frame": Reason("info", False, "stack lines that hold a process name instead of a function"),
     "dropped_event_rate": Reason("warning", False, "times that recording fell back to a lighter preset"),

@@ -17,12 +17,12 @@ from collectors import perf_fold, perf_header, perf_script
 from collectors.perf_fold import Counting, unite
 from collectors.source import Source
 from pipeline.errors import InputError
-from pipeline.filters import SampleFilter
+from pipeline.filters import EVERYTHING, SampleFilter
 from pipeline.folds import Fold
 from pipeline.tables import Tables
 
 
-def fold_text(text: bytes, keep: SampleFilter = SampleFilter()) -> Fold:
+def fold_text(text: bytes, keep: SampleFilter = EVERYTHING) -> Fold:
     layout = perf_header.learn(text)
     assert layout is not None
     counting = Counting(layout, keep)
@@ -160,7 +160,7 @@ def test_events_stay_apart_and_the_first_is_drawn() -> None:
 def test_every_unreadable_line_is_a_located_loss() -> None:
     text = (
         b"app 1 1.000001: 5 cpu-clock: \n\t 401010 f (/bin/a)\n\t   WEIRD\n\nnonsense here\n\n"
-        + b"app 1 2.0: 5 cpu-clock: \n"
+        b"app 1 2.0: 5 cpu-clock: \n"
     )
     losses = {loss.reason: loss for loss in fold_text(text).losses.as_tuple()}
     assert (losses["unreadable_frame"].first_line, losses["unreadable_frame"].example) == (3, "WEIRD")
