@@ -47,12 +47,17 @@ def choose(
         return Window(first_slice, last_slice - first_slice + 1, "the whole capture")
     step = max(1, shown // _STEPS)
     blocks_shown = max(1, shown // step)
-    blocks = chart_shares.table(intervals, width_ns=step * width_ns, from_ns=None, to_ns=None)
-    block, chosen = _most_waiting(blocks.filter(pl.col("tid") == tid), blocks_shown, thread)
+    block_ns = step * width_ns
+    mine = intervals.filter(pl.col("tid") == tid)
+    block, chosen = _most_waiting(_blocks(mine, block_ns), blocks_shown, thread)
     if block is None:
-        block, chosen = _most_change(blocks, blocks_shown)
+        block, chosen = _most_change(_blocks(intervals, block_ns), blocks_shown)
     start = min(max(block * step, first_slice), last_slice - shown + 1)
     return Window(start, shown, chosen)
+
+
+def _blocks(intervals: pl.DataFrame, block_ns: int) -> pl.DataFrame:
+    return chart_shares.table(intervals, width_ns=block_ns, from_ns=None, to_ns=None)
 
 
 def _most_waiting(mine: pl.DataFrame, blocks_shown: int, thread: str) -> tuple[int | None, str]:
