@@ -79,7 +79,8 @@ def _told(chart: FlameChart, subtitle: str) -> list[str]:
 def _wait(chart: FlameChart, wait: Wait) -> str:
     under = f" under {' > '.join(wait.callers)}" if wait.callers else ""
     length = _exact(wait.slices * chart.width_ns)
-    return f"{wait.lane.comm} {wait.name} about {length} from {_at(chart, wait.first_slice)}{under}"
+    who = f"{wait.lane.comm} (tid {wait.lane.tid})"
+    return f"{who} {wait.name} about {length} from {_at(chart, wait.first_slice)}{under}"
 
 
 def _at(chart: FlameChart, slice_number: int) -> str:

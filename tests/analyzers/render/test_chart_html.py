@@ -173,7 +173,10 @@ def test_the_longest_wait_is_told_with_its_place() -> None:
     )
     shown = chart(lanes=(waiting,), names=("load", "[DMA wait: 259,0]"))
     text = Page(chart_html.render(shown, "x", "")).text
-    assert "Longest waits shown: reader [DMA wait: 259,0] about 300 µs from 1.234567 ms under load" in text
+    assert (
+        "Longest waits shown: reader (tid 9) [DMA wait: 259,0] about 300 µs from 1.234567 ms under load"
+        in text
+    )
 
 
 def test_a_lane_says_how_its_time_was_shared_out(page: Page) -> None:
