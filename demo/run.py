@@ -93,14 +93,19 @@ def _last_line(stderr: bytes) -> str:
 # ------------------------------------------------------------------ what the outputs show
 
 
+def folded(*options: str) -> list[str]:
+    """Return the folded lines behind the flame graph, of what options leave."""
+    ran = flameslice("flamegraph", CAPTURE, "--format", "folded", *options, quiet=True)
+    if ran.returncode:
+        sys.exit(_last_line(ran.stderr))
+    return ran.stdout.decode("utf-8", "replace").splitlines()
+
+
 def hottest_function() -> str:
-    """Return which function the CPUs spent most time in, from the folded stacks behind the flame graph."""
-    folded = flameslice("flamegraph", CAPTURE, "--format", "folded", quiet=True).stdout.decode(
-        "utf-8", "replace"
-    )
+    """Return which function the CPUs spent most time in, and from where it is called."""
     by_leaf: Counter[str] = Counter()
     by_stack: Counter[str] = Counter()
-    for line in folded.splitlines():
+    for line in folded():
         stack, _, count = line.rpartition(" ")
         by_leaf[stack.rpartition(";")[2]] += int(count)
         by_stack[stack] += int(count)
@@ -112,13 +117,12 @@ def hottest_function() -> str:
 
 
 def waiting_thread(slices: pl.DataFrame) -> tuple[str, str]:
-    """Return the lane that went off the CPU most often, and its name where its stacks tell it."""
+    """Return the lane that waited for a device longest, and the thread's name as its stacks tell it."""
     import polars as pl
 
-    off = slices.filter(pl.col("kind") == "off_cpu", pl.col("lane").str.starts_with("tid:"))
-    lane = off["lane"].value_counts().sort("count", "lane", descending=[True, False])["lane"][0]
-    stacks = slices.filter(pl.col("lane") == lane, pl.col("kind") == "cpu", pl.col("stack") != "")["stack"]
-    return lane, stacks[0].partition(";")[0] if len(stacks) else lane
+    waits = slices.filter(pl.col("kind") == "dma_wait").group_by("lane").agg(pl.col("busy_ns").sum())
+    lane = waits.sort("busy_ns", "lane", descending=[True, False])["lane"][0]
+    return lane, folded("--tid", lane.removeprefix("tid:"))[0].partition(";")[0]
 
 
 def worst_window(slices: pl.DataFrame, lane: str, thread: str) -> str:
