@@ -121,8 +121,7 @@ class Session:
         running: list[tuple[PerfProcess, Growth]] = []
         start_ns = time.monotonic_ns()
         try:
-            self._start(running)
-            start_ns = time.monotonic_ns()
+            start_ns = self._start(running)
             why = self._watch(running)
         except WorkError as error:
             if not self.segments:
@@ -137,8 +136,8 @@ class Session:
         self.segments.append(Segment(spelled(self.choice), start_ns, time.monotonic_ns(), why))
         return why
 
-    def _start(self, running: list[tuple[PerfProcess, Growth]]) -> None:
-        """Start the perf processes of the preset, and let the command begin once all of them record."""
+    def _start(self, running: list[tuple[PerfProcess, Growth]]) -> int:
+        """Start the perfs of the preset, and let the command begin once all record; return since when."""
         allowed_bytes = self._allowed_bytes()
         suffix = f"-{len(self.segments) + 1}" if self.segments else ""
         wanted = parts(self.choice, has_event)
@@ -172,6 +171,7 @@ class Session:
             self.look_at_processes()
             if self.command is not None and not self.should_stop():
                 self.command.release()
+        return start_ns
 
     def _watch(self, running: Sequence[tuple[PerfProcess, Growth]]) -> str:
         """Look after running perfs until something ends this stretch; return what."""

@@ -198,10 +198,10 @@ def _seccomp(look: Look) -> Check:
     try:
         status = look.text("proc/self/status")
     except OSError as error:
-        return Check(name, "unknown", f"cannot read /proc/self/status: {error}", "", needed)
+        return Check(name, "unknown", f"cannot read /proc/self/status: {error}", "look at it by hand", needed)
     match = re.search(r"^Seccomp:\s*(\d)", status, re.MULTILINE)
     if match is None:
-        return Check(name, "unknown", "this kernel does not tell", "", needed)
+        return Check(name, "unknown", "this kernel does not tell", "none: CONFIG_SECCOMP may be off", needed)
     if match[1] == "0":
         return Check(name, "ok", "no filter on this process", needed_for=needed)
     remedy = "docker run --cap-add PERFMON --cap-add SYS_PTRACE --security-opt seccomp=unconfined"
