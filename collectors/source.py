@@ -40,6 +40,8 @@ class Source:
         self.path = path
         self.losses = LossLedger()
         self.notes: list[str] = []
+        self._carried_losses = LossLedger()
+        self._carried_notes: list[str] = []
         self._stream = stream
         self._status = _status_of(stream)
         self._is_rewindable = (
@@ -82,6 +84,10 @@ class Source:
         """Close the file; standard input stays open."""
         if self._stream is not getattr(sys.stdin, "buffer", None):
             self._stream.close()
+
+    def carry(self, notes: list[str], losses: LossLedger) -> None:
+        """Take over what was noted and lost on the way to this source, which was made from another."""
+        self._carried_notes, self._carried_losses = notes, losses
 
     @property
     def size_bytes(self) -> int | None:
@@ -155,8 +161,9 @@ class Source:
                 raise InputError("a pipe can be read only once", "save it to a file first", path=self.name)
             self._stream.seek(0)
         self._is_fresh = False
-        self.notes.clear()
+        self.notes = list(self._carried_notes)
         self.losses = LossLedger()
+        self.losses.merge(self._carried_losses.as_tuple())
         return self._as_text(self._unpacked())
 
     def _unpacked(self) -> Iterator[bytes]:
