@@ -31,6 +31,8 @@ _CONTROL = "@CONTROL@"
 # a heavy preset may use three quarters of the bytes left, so that something is left for the lighter one
 _HEAVY_SHARE = 0.75
 _MAX_PROCESSES = 10_000
+# processes that end between being listed and being watched make perf refuse all of them
+_STARTS = 5
 
 Say = Callable[[str], None]
 
@@ -114,27 +116,45 @@ class Session:
 
     def _record(self) -> str:
         """Record with the present preset; return why that ended."""
-        if self.segments and not self.choice.whole_machine:
-            self.pids = tuple(with_descendants(self.pids))
-            if not self.pids:
-                return "target_ended"
         running: list[tuple[PerfProcess, Growth]] = []
         start_ns = time.monotonic_ns()
         try:
-            start_ns = self._start(running)
-            why = self._watch(running)
+            start_ns = self._start_again(running) if self.segments else self._start(running)
+            why = self._watch(running) if running else "target_ended"
         except WorkError as error:
             if not self.segments:
                 raise
             self.failure, why = error, "perf_refused"
         finally:
-            for perf, _ in running:
-                perf.interrupt()
-            for perf, growth in running:
-                self._close(perf, growth)
+            self._end(running)
         self.wall_ns += time.monotonic_ns() - start_ns
         self.segments.append(Segment(spelled(self.choice), start_ns, time.monotonic_ns(), why))
         return why
+
+    def _start_again(self, running: list[tuple[PerfProcess, Growth]]) -> int:
+        """Start on those of the target's processes that are there now; perf refuses if one ends meanwhile."""
+        for is_last in [False] * (_STARTS - 1) + [True]:
+            if not self.choice.whole_machine:
+                self.pids = tuple(with_descendants([*self.pids, *self.processes]))
+                if not self.pids:
+                    break
+            try:
+                return self._start(running)
+            except WorkError as error:
+                if "No such process" not in error.text or is_last:
+                    raise
+                self._end(running)
+                for perf, _ in running:
+                    perf.output.unlink(missing_ok=True)
+                running.clear()
+        return time.monotonic_ns()
+
+    def _end(self, running: Sequence[tuple[PerfProcess, Growth]]) -> None:
+        """End perfs, all at the same time."""
+        for perf, _ in running:
+            perf.interrupt()
+        for perf, growth in running:
+            self._close(perf, growth)
 
     def _start(self, running: list[tuple[PerfProcess, Growth]]) -> int:
         """Start the perfs of the preset, and let the command begin once all record; return since when."""

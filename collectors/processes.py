@@ -30,12 +30,12 @@ def is_alive(pid: int, proc: Path = PROC) -> bool:
 
 
 def with_descendants(pids: Iterable[int], proc: Path = PROC) -> list[int]:
-    """Return those of pids that exist, and all their descendants; it looks at no other process."""
+    """Return those of pids that live, and all their descendants; it looks at no other process."""
     found: dict[int, None] = {}
     todo = list(pids)
     while todo:
         pid = todo.pop()
-        if pid in found or not (proc / str(pid)).is_dir():
+        if pid in found or not is_alive(pid, proc):
             continue
         found[pid] = None
         for children in (proc / str(pid) / "task").glob("*/children"):

@@ -10,6 +10,7 @@ import signal
 import struct
 import sys
 import time
+from pathlib import Path
 
 HEAD = b"PERFILE2" + struct.pack("=QQQQQQ", 104, 128, 104, 0, 104, 0) + b"\0" * 48
 SAMPLE = struct.pack("=IHH", 9, 0, 64) + b"\0" * 56
@@ -23,6 +24,11 @@ def record(arguments: list[str], mode: str) -> int:
     if mode == "refuse" or (mode == "refuse_second" and is_heavy):
         sys.stderr.write("Error:\nwrong clockid (0).\n")
         return 255
+    refused = Path(arguments[arguments.index("-o") + 1]).with_name("refused-once")
+    if mode.endswith("gone_once") and "perf-2" in " ".join(arguments) and not refused.exists():
+        refused.touch()
+        sys.stderr.write("Error:\nThe syscall returned with 3 (No such process) for event (cpu-clock).\n")
+        return 255
     command, answer = map(int, arguments[arguments.index("--control") + 1][3:].split(","))
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
@@ -32,7 +38,7 @@ def record(arguments: list[str], mode: str) -> int:
         os.write(answer, b"ack\n\0")
         started = time.monotonic()
         while not asked:
-            if mode == "flood" or (mode == "flood_heavy" and is_heavy):
+            if mode == "flood" or (mode.startswith("flood_heavy") and is_heavy):
                 out.write(SAMPLE * 2000)
             if mode == "die" and time.monotonic() > started + 0.3:
                 sys.stderr.write("[ perf record: Woken up 1 times to write data ]\nno space for me: killed\n")

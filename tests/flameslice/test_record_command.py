@@ -314,3 +314,15 @@ def test_time_is_up_for_the_machine(tmp_path: Path, run_cli: RunCli, fake: dict[
     body = manifest(tmp_path / "c.capture")
     assert body["segments"][0]["why_ended"] == "time_up"
     assert [one["file"] for one in body["sources"] if one["format"] == "perf_data"] == ["perf.data"]
+
+
+def test_a_process_that_ends_while_perf_starts_again_is_no_failure(
+    tmp_path: Path, run_cli: RunCli, fake: dict[str, str]
+) -> None:
+    options = ["-o", "c.capture", "--max-events-per-s", "5000"]
+    env = fake | {"FAKE_PERF": "flood_heavy_then_gone_once"}
+    ran = run_cli("record", *options, "--", "sleep", "2", env=env)
+    assert ran.status == 0, ran.stderr
+    body = manifest(tmp_path / "c.capture")
+    assert [one["why_ended"] for one in body["segments"]] == ["event_rate", "command_ended"]
+    assert (tmp_path / "c.capture/refused-once").exists()
