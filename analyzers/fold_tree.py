@@ -114,7 +114,8 @@ def _ordered(growing: _Growing) -> CallTree:
     children: list[list[int]] = [[] for _ in growing.own]
     for node in range(1, len(growing.own)):
         children[growing.parents[node]].append(node)
-    order, new_parents = [], []
+    order: list[int] = []
+    new_parents: list[int] = []
     waiting = [(_ROOT, -1)]
     names = growing.names
     while waiting:

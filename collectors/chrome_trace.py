@@ -1,10 +1,10 @@
 """Chrome trace JSON as py-spy writes it (`-f chrometrace`): frames that begin (B) and end (E), times in microseconds.
 
-    [{"args": {"filename": "ps.py", "line": 5}, "cat": "py-spy", "name": "worker", "ph": "B", "pid": 7, "tid": 9, "ts": 62},
-     {"cat": "py-spy", "name": "worker", "ph": "E", "pid": 7, "tid": 9, "ts": 81}]
+    [{"args": {"filename": "ps.py", "line": 5}, "cat": "py-spy", "name": "f", "ph": "B", "pid": 7, "tid": 9, "ts": 62},
+     {"cat": "py-spy", "name": "f", "ph": "E", "pid": 7, "tid": 9, "ts": 81}]
 
-Also complete events (X, with dur), an object with `traceEvents`, and an array that is cut off, as Chrome accepts it. Format:
-Chrome's "Trace Event Format" document. A stack weighs the time that it was on top.
+Also complete events (X, with dur), an object with `traceEvents`, and an array that is cut off, as Chrome accepts it.
+Format: Chrome's "Trace Event Format" document. A stack weighs the time that it was on top.
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def _ordered(events: list[Any], losses: LossLedger) -> list[tuple[int, str, dict
 
 
 def _ns(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not -_LONGEST_US < value < _LONGEST_US:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | Decimal)
+        or not -_LONGEST_US < value < _LONGEST_US
+    ):
         return None
     return int(value * _NS_PER_US)
 
@@ -115,4 +119,6 @@ def _frame(event: dict[str, Any]) -> Frame:
     file, line = args.get("filename"), args.get("line")
     file = file if isinstance(file, str) else ""
     kind: FrameKind = "python" if event.get("cat") == "py-spy" else "user"
-    return Frame(str(event.get("name", "")), "", kind, file, line if isinstance(line, int) and 0 <= line < 2**31 else 0)
+    return Frame(
+        str(event.get("name", "")), "", kind, file, line if isinstance(line, int) and 0 <= line < 2**31 else 0
+    )

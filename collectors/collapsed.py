@@ -26,9 +26,8 @@ EVENT = "samples"
 
 # 38 digits: what 128 bits hold, and more than any sum of real counts
 _COUNT = re.compile(rb"(\d{1,38})(?:\.(\d{0,60}))?|\.(\d{1,60})")
-_STACK_LINE = re.compile(rb"[^\n]*[^\s\d.][^\n]*[ \t](?:\d+(?:\.\d*)?|\.\d+)[ \t\r]*")
-_NUMBERS = re.compile(rb"[\d. \t]+[ \t]\d+\r?")
-_TWO_COUNTS = re.compile(rb"[^\n]*\S[ \t]+\d+(?:\.\d*)?[ \t]+\d+(?:\.\d*)?[ \t\r]*")
+_PLAIN_COUNT = re.compile(rb"\d+(?:\.\d*)?|\.\d+")
+_NUMBERS = re.compile(rb"[\d. \t]+\r?")
 _KIND_SUFFIXES: dict[str, FrameKind] = {
     "_[k]": "kernel",
     "_[w]": "kernel",  # a waker's stack in off-wake graphs
@@ -47,7 +46,7 @@ def sniff(head: bytes) -> bool | None:
     for line in _complete_lines(head):
         if _NUMBERS.fullmatch(line):
             continue  # a name of digits, or a table of numbers: says nothing
-        if not _STACK_LINE.fullmatch(line):
+        if not _is_stack_line(line):
             bad += 1
         elif b";" in line:
             good += 1
@@ -60,18 +59,31 @@ def sniff(head: bytes) -> bool | None:
     return None
 
 
+def _is_stack_line(line: bytes) -> bool:
+    """Return whether a line is a stack, not all numbers, and a count. Linear in the line: it may be huge."""
+    words = line.rsplit(None, 1)
+    return (
+        len(words) == 2 and _PLAIN_COUNT.fullmatch(words[1]) is not None and not _NUMBERS.fullmatch(words[0])
+    )
+
+
+def _has_two_counts(line: bytes) -> bool:
+    words = line.rsplit(None, 2)
+    return len(words) == 3 and all(_PLAIN_COUNT.fullmatch(word) for word in words[1:])
+
+
 def holds_only_stacks(text: bytes) -> bool:
     """Return whether every line of a whole (short) file is a stack with a count: `main 12` alone is one."""
     lines = list(_complete_lines(text + b"\n"))
-    good = sum(_STACK_LINE.fullmatch(line) is not None for line in lines)
+    good = sum(map(_is_stack_line, lines))
     return good > 0 and good + sum(_NUMBERS.fullmatch(line) is not None for line in lines) == len(lines)
 
 
 def is_differential(head: bytes) -> bool:
     """Return whether every stack has two counts, as difffolded.pl and inferno-diff-folded write them."""
     lines = list(_complete_lines(head if head.count(b"\n") > 1 else head + b"\n"))
-    stacks = [line for line in lines if _STACK_LINE.fullmatch(line)]
-    return any(b";" in line for line in stacks) and all(_TWO_COUNTS.fullmatch(line) for line in stacks)
+    stacks = [line for line in lines if _is_stack_line(line)]
+    return any(b";" in line for line in stacks) and all(_has_two_counts(line) for line in stacks)
 
 
 def fold(source: Source, kind_of: Callable[[str], FrameKind] | None = None) -> Fold:

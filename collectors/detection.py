@@ -44,7 +44,11 @@ _AS_SCRIPT = "give the output of perf script instead"
 _NOT_YET = "this version reads perf, py-spy, speedscope and folded stacks"
 
 _BINARY: tuple[tuple[bytes, str, str], ...] = (
-    (b"PERFFILE", "a perf.data file of the first version (PERFFILE v1), which perf itself no longer reads", "record again"),
+    (
+        b"PERFFILE",
+        "a perf.data file of the first version (PERFFILE v1), which perf itself no longer reads",
+        "record again",
+    ),
     (b"SIMPLEPERF", "a simpleperf protobuf", "print it with simpleperf's report_sample.py"),
     (b"SQLite format 3\0", "an SQLite database (an Nsight Systems export?)", _NOT_YET),
     (b"NVR\0", "an Nsight Compute report", "export it with ncu --import FILE --csv; " + _NOT_YET),
@@ -57,26 +61,70 @@ _BINARY: tuple[tuple[bytes, str, str], ...] = (
 )
 
 _TEXT: tuple[Known, ...] = (
-    Known(re.compile(rb"<svg[\s>]"), "an SVG picture", "give the capture or the folded stacks that it was made from"),
-    Known(re.compile(rb"(?i)^\s*(?:<!doctype html|<html)"), "an HTML page", "give the capture that it was made from"),
+    Known(re.compile(rb"^\|[-| :]+\|\s*$", re.M), "a Markdown document", _AS_SCRIPT),
+    Known(
+        re.compile(rb"<svg[\s>]"),
+        "an SVG picture",
+        "give the capture or the folded stacks that it was made from",
+    ),
+    Known(
+        re.compile(rb"(?i)^\s*(?:<!doctype html|<html)"),
+        "an HTML page",
+        "give the capture that it was made from",
+    ),
     Known(re.compile(rb"^\s*<\?xml|^\s*<nvidia_smi_log"), "an XML document", _NOT_YET),
-    Known(re.compile(rb"^\s*time\s+cpu\s+task name\s", re.M), "the output of perf sched timehist", _AS_SCRIPT),
+    Known(
+        re.compile(rb"^\s*time\s+cpu\s+task name\s", re.M), "the output of perf sched timehist", _AS_SCRIPT
+    ),
     Known(re.compile(rb"^\s*Runtime summary\s*$", re.M), "the summary of perf sched timehist", _AS_SCRIPT),
-    Known(re.compile(rb"^\s*\d+\.\d+ \(\s*(?:\d+\.\d+ ms)?\s*\): .*\(.*\) += ", re.M), "the output of perf trace", _AS_SCRIPT),
-    Known(re.compile(rb"^# Overhead\s|^#\s*Samples: .*of event", re.M), "the output of perf report", _AS_SCRIPT),
-    Known(re.compile(rb"^\s*Performance counter stats for ", re.M), "the output of perf stat", "it counts, and has no stacks"),
-    Known(re.compile(rb"^# tracer: |^cpus=\d+$|^version = \d+$|^TRACE:$", re.M), "ftrace or trace-cmd text", _NOT_YET),
+    Known(
+        re.compile(rb"^\s*\d+\.\d+ \(\s*(?:\d+\.\d+ ms)?\s*\): .*\(.*\) += ", re.M),
+        "the output of perf trace",
+        _AS_SCRIPT,
+    ),
+    Known(
+        re.compile(rb"^# Overhead\s|^#\s*Samples: .*of event", re.M), "the output of perf report", _AS_SCRIPT
+    ),
+    Known(
+        re.compile(rb"^\s*Performance counter stats for ", re.M),
+        "the output of perf stat",
+        "it counts, and has no stacks",
+    ),
+    Known(
+        re.compile(rb"^# tracer: |^cpus=\d+$|^version = \d+$|^TRACE:$", re.M),
+        "ftrace or trace-cmd text",
+        _NOT_YET,
+    ),
     Known(re.compile(rb"^==(?:PROF|WARNING|ERROR)== ", re.M), "Nsight Compute's output", _NOT_YET),
     Known(re.compile(rb'^"?ID"?,"?Process ID"?,"?Process Name"?', re.M), "an Nsight Compute CSV", _NOT_YET),
-    Known(re.compile(rb"^\s*Section: |^\s*Metric Name\s+Metric Unit", re.M), "Nsight Compute's text output", _NOT_YET),
+    Known(
+        re.compile(rb"^\s*Section: |^\s*Metric Name\s+Metric Unit", re.M),
+        "Nsight Compute's text output",
+        _NOT_YET,
+    ),
     Known(re.compile(rb"^Time \(%\),Total Time \(ns\)", re.M), "an nsys stats CSV", _NOT_YET),
-    Known(re.compile(rb"^Process \d+: .*\n(?:Python v|\n)", re.M), "py-spy dump's text", "record with py-spy record -f raw"),
+    Known(
+        re.compile(rb"^Process \d+: .*\n(?:Python v|\n)", re.M),
+        "py-spy dump's text",
+        "record with py-spy record -f raw",
+    ),
     Known(re.compile(rb"^# (?:HELP|TYPE) \w+", re.M), "Prometheus metrics", _NOT_YET),
-    Known(re.compile(rb"^\s+[\w`]+(?:\+0x[0-9a-f]+)?\n\s+\d+\n\n", re.M), "DTrace stacks", "collapse them with stackcollapse.pl"),
-    Known(re.compile(rb"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[-+| \\]+-\[", re.M), "lspci's output", _NOT_YET),
-    Known(re.compile(rb"^\s*GPU0\s|nvidia-smi", re.M), "nvidia-smi's output", _NOT_YET),
+    Known(
+        re.compile(rb"^\s+[\w`]+(?:\+0x[0-9a-f]+)?\n\s+\d+\n\n", re.M),
+        "DTrace stacks",
+        "collapse them with stackcollapse.pl",
+    ),
+    Known(
+        re.compile(rb"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[-+| \\]+-\[", re.M),
+        "lspci's output",
+        _NOT_YET,
+    ),
+    Known(
+        re.compile(rb"^\s*GPU0\s|^\| NVIDIA-SMI |^==+NVSMI LOG==+|^GPU \d+: |^Topology path", re.M),
+        "nvidia-smi's output",
+        _NOT_YET,
+    ),
     Known(re.compile(rb"^#!"), "a script", "record it: flameslice record -- SCRIPT"),
-    Known(re.compile(rb"^# \S"), "a Markdown or commented text", _AS_SCRIPT),
 )
 
 _SPEEDSCOPE = b"speedscope.app/file-format-schema"
@@ -94,7 +142,9 @@ def detect(source: Source, forced: str | None = None) -> str:
         return forced
     head = source.head(_LOOK_BYTES)
     if not head.strip(b"\0 \t\r\n"):
-        raise InputError("the file is empty" if not head else "the file holds nothing but blanks", path=source.name)
+        raise InputError(
+            "the file is empty" if not head else "the file holds nothing but blanks", path=source.name
+        )
     if head.startswith((b"PERFILE2", b"2ELIFREP")):
         return PERF_DATA
     for magic, what, remedy in _BINARY:
@@ -121,6 +171,8 @@ def _claimed(head: bytes) -> str | None:
     for name, module in READERS.items():
         if name in ("speedscope", "chrome_trace"):
             continue
+        if name == "py_spy_raw" and any(known.pattern.search(head) for known in _TEXT):
+            return None  # many texts hold lines that end in a number, as folded stacks do
         answer = importlib.import_module(module).sniff(head)
         if answer or (answer is None and name == "collapsed" and _is_whole_collapsed(head)):
             return name
@@ -128,7 +180,7 @@ def _claimed(head: bytes) -> str | None:
 
 
 def _looks_like_comm(head: bytes) -> bool:
-    """Return whether a text begins with a process name in brackets, `[kworker/0] 20966 841.1: ...`, and not with JSON."""
+    """Return whether a text begins with a process name in brackets, `[kworker/0] 20966 841.1:`, and not with JSON."""
     return re.match(rb"\[[^\]\n\"{]*\]\s+\d+", head) is not None
 
 
@@ -154,7 +206,9 @@ def _unreadable(source: Source, head: bytes) -> InputError:
     if re.search(rb"<svg[\s>]", head[:4096]):
         return _refusal(source, "an SVG picture", _TEXT[0].remedy)
     if b"\0" in head[:4096] or _odd_share(head[:4096]) > 0.3:
-        return _refusal(source, "binary data of an unknown kind", "give perf.data, or the output of perf script")
+        return _refusal(
+            source, "binary data of an unknown kind", "give perf.data, or the output of perf script"
+        )
     for known in _TEXT:
         if known.pattern.search(head):
             return _refusal(source, known.what, known.remedy)

@@ -28,7 +28,9 @@ def load(source: Source, *, closes_array: bool = False) -> Any:
     try:
         return _parsed(bytes(text))
     except RecursionError:
-        raise InputError("JSON nested too deeply", "it was not written by a profiler", path=source.name) from None
+        raise InputError(
+            "JSON nested too deeply", "it was not written by a profiler", path=source.name
+        ) from None
     except ValueError as error:
         if closes_array:
             cut = bytes(text).rstrip().removesuffix(b",")

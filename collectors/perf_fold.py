@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from collectors import perf_header
 from collectors.perf_header import Head, Layout
@@ -327,7 +328,7 @@ def count_parallel(
     """Count pieces in worker processes; the losses' lines count from the start of the whole text."""
     # forking is quick and safe while this process has no other threads; else start from a fresh interpreter
     is_alone = threading.active_count() == 1 and "polars" not in sys.modules
-    context = multiprocessing.get_context("fork" if is_alone else "spawn")
+    context: Any = multiprocessing.get_context("fork" if is_alone else "spawn")
     pipes: dict[Connection, int] = {}
     processes = []
     done: dict[int, tuple[Loss, ...]] = {}

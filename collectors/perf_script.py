@@ -10,10 +10,12 @@ Every field layout of perf 3.2 to 6.16 and simpleperf's report_sample; formats i
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from collectors import perf_frames, perf_header
+from collectors import perf_header
 from collectors.perf_fold import (
     PIECE_BYTES,
     Counting,
@@ -36,6 +38,7 @@ from pipeline.losses import LossLedger
 if TYPE_CHECKING:
     from pipeline.tables import Tables
 
+_STACK_LINE = re.compile(rb"(?:\s+[0-9a-f]{1,16}|[0-9a-f]{6,16})\s+\S")
 _HEAD_BYTES = 1 << 18
 _CHUNK_BYTES = 4 << 20
 _PARALLEL_FROM_BYTES = 4 * PIECE_BYTES
@@ -45,13 +48,17 @@ def sniff(head: bytes) -> bool | None:
     """Return whether the beginning of a file is perf script text; None: more bytes are needed."""
     layout = perf_header.learn(head)
     if layout is not None:
-        return layout.has_time or _has_stack_line(head)
+        return layout.has_time or _has_untimed_stack(head, layout)
     return None if b"\n" not in head else False
 
 
-def _has_stack_line(head: bytes) -> bool:
-    lines = [line for line in head.split(b"\n") if line.strip() and not line.startswith(b"#")]
-    return any(perf_frames.parse_frame(line) for line in lines[1:200])
+def _has_untimed_stack(head: bytes, layout: Layout) -> bool:
+    """Return whether a sample line without a time has a stack line right below: alone it could be any text."""
+    lines = [line for line in head.split(b"\n")[:2000] if line.strip()]
+    return any(
+        _STACK_LINE.match(below) and perf_header.parse_without_time(line, layout) is not None
+        for line, below in itertools.pairwise(lines)
+    )
 
 
 def layout_of(source: Source) -> Layout:

@@ -21,7 +21,14 @@ from pipeline.folds import Fold
 from pipeline.stacks import EMPTY_STACK, Frame, FrameKind
 
 EVENT = "samples"
-_SCALES = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1, "bytes": 1, "none": 1}
+_SCALES = {
+    "seconds": 10**9,
+    "milliseconds": 10**6,
+    "microseconds": 10**3,
+    "nanoseconds": 1,
+    "bytes": 1,
+    "none": 1,
+}
 _PYTHON_FILES = (".py", ".pyx", ".pyw", ".ipynb")
 
 
@@ -65,7 +72,7 @@ def fold(source: Source) -> Fold:
         for indices, weight in stacks:
             node = base
             for index in indices:
-                if not 0 <= index < len(frames):
+                if index >= len(frames):
                     raise InputError(f"{where}: frame {index} of {len(frames)}", path=source.name)
                 node = fold.trie.push(node, fold.trie.frame(frames[index]))
             sums[node] = sums.get(node, Fraction(0)) + weight * scale
@@ -141,7 +148,7 @@ def _evented(profile: Any, where: str, source: Source, fold: Fold) -> list[tuple
 
 
 def _is_index(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def _number(value: Any, where: str, source: Source) -> Fraction:
@@ -153,6 +160,6 @@ def _number(value: Any, where: str, source: Source) -> Fraction:
 def _get(container: Any, key: str, kind: type[Any], where: str, source: Source) -> Any:
     value = container.get(key) if isinstance(container, dict) else None
     if not isinstance(value, kind):
-        names = {list: "a list", dict: "an object", str: "text"}
-        raise InputError(f"{where}.{key} is not {names[kind]}", "is this a speedscope file?", path=source.name)
+        wanted = {"list": "a list", "dict": "an object", "str": "text"}[kind.__name__]
+        raise InputError(f"{where}.{key} is not {wanted}", "is this a speedscope file?", path=source.name)
     return value

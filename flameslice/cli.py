@@ -68,8 +68,9 @@ def flameslice(ctx: click.Context, debug: bool, verbose: bool) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     arguments = sys.argv[1:] if argv is None else argv
-    wants_traceback = "--debug" in arguments
-    is_verbose = "-v" in arguments or "--verbose" in arguments
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    wants_traceback = "--debug" in own
+    is_verbose = "-v" in own or "--verbose" in own
     # what a name holds must never stop the output: odd bytes leave as they came
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -112,14 +113,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _show_usage(error: click.ClickException) -> int:
-    command = f"flameslice {error.ctx.info_name}" if _has_command(error) else "flameslice"
+    ctx: click.Context | None = getattr(error, "ctx", None)
+    command = f"flameslice {ctx.info_name}" if ctx is not None and ctx.parent is not None else "flameslice"
     _say(f"{error.format_message()} (see {command} --help)")
     return 2
-
-
-def _has_command(error: click.ClickException) -> bool:
-    ctx = getattr(error, "ctx", None)
-    return ctx is not None and ctx.parent is not None
 
 
 def _say(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import shutil
@@ -20,6 +21,7 @@ from pipeline.filters import SampleFilter
 from pipeline.folds import Fold
 
 if TYPE_CHECKING:
+    from pipeline.capture import CaptureSource
     from pipeline.tables import Tables
 
 STDIN = "-"
@@ -33,31 +35,37 @@ class Opened:
     source: Source
     format: str
     reader: Any
+    recorded: CaptureSource | None = None  # what a capture directory says of this file
 
 
 @contextlib.contextmanager
 def opened(argument: str, forced_format: str | None = None) -> Iterator[Opened]:
     """Open an input; perf.data goes through perf script, a capture directory is its best source."""
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(_source(argument, stack))
+        source, recorded = _source(argument, stack)
+        stack.enter_context(source)
         name = collectors.detect(source, forced_format)
         if name == "perf_data":
             from collectors import perf_data
 
             source = stack.enter_context(perf_data.open_text(source))
             name = _TEXT_FORMAT
-        yield Opened(source, name, importlib.import_module(collectors.READERS[name]))
+        yield Opened(source, name, importlib.import_module(collectors.READERS[name]), recorded)
 
 
-def _source(argument: str, stack: contextlib.ExitStack) -> Source:
+def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, CaptureSource | None]:
     if argument == STDIN:
-        return Source.stdin()
-    path = Path(argument)
-    from pipeline import capture
+        return Source.stdin(), None
+    from pipeline import capture, capture_archive
 
-    if capture.is_capture(path):
-        return Source.open_path(str(stack.enter_context(capture.opened_source(path))))
-    return Source.open_path(argument)
+    path = Path(argument)
+    if not capture.is_capture(path):
+        return Source.open_path(argument), None
+    directory = stack.enter_context(capture_archive.opened(path))
+    recorded = capture.sample_source(directory)
+    source = Source.open_path(str(capture.source_path(directory, recorded)))
+    source.name = argument
+    return source, recorded
 
 
 @contextlib.contextmanager
@@ -89,6 +97,11 @@ def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers:
     with opened(argument, forced_format) as found:
         if found.format == _TEXT_FORMAT:
             fold: Fold = found.reader.fold(found.source, keep, workers=workers)
+            if found.recorded is not None:
+                fold.clock = found.recorded.clock or fold.clock
+                first = fold.events.pop(found.recorded.default_event, None)
+                if first is not None:
+                    fold.events = {found.recorded.default_event: first, **fold.events}
             return fold
         if not keep.is_trivial:
             raise UsageError(
@@ -109,4 +122,6 @@ def read_input(argument: str, *, forced_format: str | None = None) -> Tables:
                 path=found.source.name,
             )
         tables: Tables = found.reader.read(found.source)
+        if found.recorded is not None and found.recorded.clock:
+            tables = dataclasses.replace(tables, clock=found.recorded.clock)
         return tables

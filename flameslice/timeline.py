@@ -17,6 +17,14 @@ from pipeline.losses import Loss, LossLedger
 if TYPE_CHECKING:
     from analyzers.flame_graph import FlameGraph
     from flameslice.commands.options import Asked
+    from pipeline.tables import Tables
+
+
+# functions that only one architecture's kernel has
+_ARCH_FUNCTIONS = {
+    "x86_64": r"^(?:do_syscall_64|entry_SYSCALL_64|__x64_sys_)",
+    "aarch64": r"^(?:el0_svc|__arm64_sys_)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def load(
         pl.col("raw_time").min().alias("first"), pl.col("raw_time").max().alias("last")
     ).row(0)
     keep = asked.resolve(bounds[0], bounds[1], width_ns)
-    paired, losses, captured = intervals.build(timed, kinds=kinds)
+    paired, losses, captured = intervals.build(timed, kinds=kinds, arch=_arch(tables))
     ledger.merge(losses)
     notes: list[str] = []
     parts = [paired]
@@ -142,6 +150,18 @@ def load(
         notes=tuple(notes),
         instants=timed.filter(pl.col("event") == cpu_event) if cpu_event else timed.clear(),
     )
+
+
+def _arch(tables: Tables) -> str:
+    """Return the architecture that system call numbers belong to: by the header, or by a kernel function seen."""
+    named = tables.meta.get("arch", "")
+    if named:
+        return named
+    symbols = tables.frames["symbol"]
+    for arch, pattern in _ARCH_FUNCTIONS.items():
+        if symbols.str.contains(pattern).any():
+            return arch
+    return ""
 
 
 def _choose_cpu_event(events: pl.DataFrame, asked: str | None) -> tuple[str | None, str]:

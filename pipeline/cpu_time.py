@@ -1,8 +1,8 @@
 """How much CPU time does each sample stand for? Sampled events become intervals of kind `cpu`.
 
 A sample of an event that counts nanoseconds (cpu-clock, task-clock) stands for exactly its period, ending at the
-sample. Of any other event it stands for the time since the previous sample of that event on the same CPU and thread, at most
-the nominal interval: 1/frequency where known, else the median gap.
+sample. Of any other event it stands for the time since the previous sample of that event on the same CPU and thread, at
+most the nominal interval: 1/frequency where known, else the median gap.
 """
 
 from __future__ import annotations

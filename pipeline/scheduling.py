@@ -2,9 +2,9 @@
 
 On a CPU one sched_switch follows another: the thread switched to runs until the next one. Kernels can leave out a
 switch (seen: the exit from idle). Any event of a thread on a CPU proves that it runs there, so where the thread that is
-switched from is not the one switched to before, its run starts at its first event since (or else at its wake-up, for an
-idle CPU takes a thread at once), and the other's ends at its last; such runs are marked as repaired and counted. Between
-two runs a thread is off the CPU: runnable if it was preempted or from its wake-up on, blocked before.
+switched from is not the one switched to before, its run starts at its first event since (or else at its wake-up, for
+an idle CPU takes a thread at once), and the other's ends at its last; such runs are marked as repaired and counted.
+Between two runs a thread is off the CPU: runnable if it was preempted or from its wake-up on, blocked before.
 """
 
 from __future__ import annotations
@@ -122,9 +122,11 @@ def _as_runs(table: pl.DataFrame) -> pl.DataFrame:
 
 def _seen(windows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Return when each thread had events within each window: window, seen_tid, first, last."""
-    marks = events.filter(pl.col("cpu").is_not_null() & (pl.col("tid") >= 0)).select(
-        *_BY_CPU, at="raw_time", seen_tid="tid"
-    )
+    # perf's own record of a switch out comes after the switch: it proves nothing
+    is_out = pl.col("event").str.starts_with("PERF_RECORD_SWITCH") & pl.col("args").str.starts_with("OUT")
+    marks = events.filter(
+        pl.col("cpu").is_not_null() & (pl.col("tid") >= 0) & ~is_out.fill_null(False)
+    ).select(*_BY_CPU, at="raw_time", seen_tid="tid")
     inside = (
         marks.sort("at")
         .join_asof(

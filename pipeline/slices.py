@@ -3,7 +3,8 @@
 An interval gives each slice exactly their overlap: over all slices the busy_ns add up to the interval's length, at any
 width, in integers. What an interval counts (events, period, bytes) belongs to one slice: for kind `cpu` that of its
 end, when the sample was taken, else that of its start. Cost follows the rows and the slices that each key touches, not
-their product: full slices are counted by a difference array (+1 where an interval's full slices begin, -1 at their end).
+their product: full slices are counted by a difference array (+1 where an interval's full slices begin, -1 where they
+end).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The flame graph as one SVG file: interactive in a browser, a still picture inside <img>, nothing loaded from elsewhere.
+"""The flame graph as one SVG file: interactive in a browser, a still picture inside <img>, nothing loaded from outside.
 
 Names reach the file only as escaped XML text. Frames narrower than min_width_px at the drawn width are left out and
 counted, so that a profile of a million nodes still opens. What a script needs to lay out the graph again (zoom, search,
@@ -70,15 +70,18 @@ def render(
     top_px = head.height_px
     rows_px = (deepest + 1) * ROW_PX
     height_px = top_px + rows_px + SIDE_PX
-    parts = [
+    opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" version="1.1" width="{width_px}" height="{height_px}"'
         f' viewBox="0 0 {width_px} {height_px}" role="figure" aria-labelledby="graph-title graph-desc"'
         f' data-total="{total}" data-unit="{_attribute(graph.unit)}" data-side="{SIDE_PX}" data-char="{CHAR_PX}"'
-        f' data-icicle="{int(icicle)}">',
+        f' data-icicle="{int(icicle)}">'
+    )
+    parts = [
+        opening,
         f'<title id="graph-title">{_text(graph.title)}</title>',
         f'<desc id="graph-desc">{_text(" ".join(head.lines))}</desc>',
         f"<style>{_asset('flame_graph.css')}</style>",
-        f'<rect class="page" width="100%" height="100%"/>',
+        '<rect class="page" width="100%" height="100%"/>',
         '<g id="frames">',
     ]
     for box in boxes:
@@ -182,7 +185,9 @@ class _Head:
     ) -> None:
         total = tree.totals[call_tree.ROOT]
         self.title = shown(graph.title) or "flame graph"
-        told = [f"{shown(graph.event)}: {amount(total, graph.unit)} in {graph.samples:,} samples, by {graph.weight}"]
+        told = [
+            f"{shown(graph.event)}: {amount(total, graph.unit)} in {graph.samples:,} samples, by {graph.weight}"
+        ]
         if inverted:
             told.append("inverted: from the innermost function outwards")
         told += [shown(words) for words in graph.filters]
@@ -217,8 +222,8 @@ class _Head:
             yield f'<text class="sub" x="{SIDE_PX}" y="{y_px}">{_text(line)}</text>'
             y_px += 16
         if self.warnings:
-            height = 18 * len(self.warnings) + 2
-            yield f'<rect class="warn" x="{SIDE_PX}" y="{y_px - 11}" width="{width_px - 2 * SIDE_PX}" height="{height}"/>'
+            size = f'width="{width_px - 2 * SIDE_PX}" height="{18 * len(self.warnings) + 2}"'
+            yield f'<rect class="warn" x="{SIDE_PX}" y="{y_px - 11}" {size}/>'
             for line in self.warnings:
                 yield f'<text class="warn" x="{SIDE_PX + 6}" y="{y_px + 3}">⚠ {_text(line)}</text>'
                 y_px += 18

@@ -32,7 +32,7 @@ def chart(
     max_loss: float,
     asked: Asked,
 ) -> int:
-    """Draw a flame chart of INPUT: time in slices from left to right, the stack upwards, latency as colour.
+    """Draw a flame chart of INPUT: time in slices from left to right, each thread's stack downwards, latency as colour.
 
     Without --from and --to the most interesting 200 slices are shown.
     """
@@ -53,6 +53,8 @@ def chart(
         to_ns=line.keep.to_ns,
         tids=asked.tids or None,
         cpus=asked.cpus or None,
+        origin_ns=line.first_ns,
+        notes=line.notes,
     )
     name = title or ("standard input" if input == "-" else Path(input).name)
     outputs.write(chart_html.render(result, name, line.subtitle()), None if output == "-" else output)

@@ -50,6 +50,8 @@ class Asked:
             bounds.append(
                 None if spec is None else timespec.resolve(spec, first_ns, last_ns, width_ns=width_ns)
             )
+        if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
+            raise UsageError(f"--to {self.time_to} is not after --from {self.time_from}", "give a later --to")
         origin = self.origins()
         return SampleFilter(origin.pids, origin.tids, origin.cpus, origin.comms, bounds[0], bounds[1])
 
