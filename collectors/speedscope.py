@@ -29,6 +29,7 @@ _SCALES = {
     "bytes": 1,
     "none": 1,
 }
+_LARGEST = 10**30
 _PYTHON_FILES = (".py", ".pyx", ".pyw", ".ipynb")
 
 
@@ -152,7 +153,7 @@ def _is_index(value: Any) -> bool:
 
 
 def _number(value: Any, where: str, source: Source) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or abs(value) > 10**30:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not -_LARGEST < value < _LARGEST:
         raise InputError(f"{where} is not a usable number", path=source.name)
     return Fraction(value)
 

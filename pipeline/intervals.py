@@ -28,7 +28,8 @@ def build(
     """
     losses = LossLedger()
     wanted = frozenset(kinds) if kinds is not None else None
-    events = events.sort("raw_time", maintain_order=True)
+    # joins by host: null would match nothing
+    events = events.sort("raw_time", maintain_order=True).with_columns(pl.col("host").fill_null(""))
     parts: list[pl.DataFrame] = []
     captured: set[str] = set()
 

@@ -49,7 +49,7 @@ def intervals(events: pl.DataFrame, losses: LossLedger) -> pl.DataFrame:
         )
     else:
         runs, outs = _recorded_runs(events, losses)
-    repaired = int(runs["repaired"].sum())
+    repaired = runs.filter(pl.col("repaired") & (pl.col("tid") != IDLE)).height
     if repaired:
         losses.add("repaired_idle_exit", repaired)
     runs = runs.filter(pl.col("tid") != IDLE).sort("host", "tid", "start", "end")
