@@ -43,7 +43,7 @@ _REMEMBERED_BYTES = 64 << 20
 def sniff(head: bytes) -> bool | None:
     """Return whether the beginning of a file is collapsed stacks; None: more bytes are needed."""
     good = plain = bad = 0
-    for line in _complete_lines(head):
+    for line in complete_lines(head):
         if _NUMBERS.fullmatch(line):
             continue  # a name of digits, or a table of numbers: says nothing
         if not _is_stack_line(line):
@@ -74,14 +74,14 @@ def _has_two_counts(line: bytes) -> bool:
 
 def holds_only_stacks(text: bytes) -> bool:
     """Return whether every line of a whole (short) file is a stack with a count: `main 12` alone is one."""
-    lines = list(_complete_lines(text + b"\n"))
+    lines = list(complete_lines(text + b"\n"))
     good = sum(map(_is_stack_line, lines))
     return good > 0 and good + sum(_NUMBERS.fullmatch(line) is not None for line in lines) == len(lines)
 
 
 def is_differential(head: bytes) -> bool:
     """Return whether every stack has two counts, as difffolded.pl and inferno-diff-folded write them."""
-    lines = list(_complete_lines(head if head.count(b"\n") > 1 else head + b"\n"))
+    lines = list(complete_lines(head if head.count(b"\n") > 1 else head + b"\n"))
     stacks = [line for line in lines if _is_stack_line(line)]
     return any(b";" in line for line in stacks) and all(_has_two_counts(line) for line in stacks)
 
@@ -204,7 +204,7 @@ class _Sums:
             self._result.add(EVENT, "", node, amount, None)
 
 
-def _complete_lines(head: bytes) -> Iterator[bytes]:
+def complete_lines(head: bytes) -> Iterator[bytes]:
     """Yield the lines that have their end and are neither blank nor comments."""
     for line in head.split(b"\n")[:-1]:
         if line.strip() and not line.startswith(b"# "):

@@ -17,24 +17,25 @@ from collectors import collapsed
 from collectors.source import Source
 from pipeline.folds import Fold
 from pipeline.stacks import FrameKind
+from pipeline.text import decode
 
-_PYTHON_FRAME = re.compile(r".* \((?:[^()]*\.(?:py|pyx|pyw)|<[^()]*>|\S*\.ipynb)(?::\d+)?\)", re.DOTALL)
+# file.py:12, <string>:1, notebook cells; each text is looked at from its last parenthesis only
+_PYTHON_FILE = re.compile(r"(?:[^()]*\.(?:py|pyx|pyw|ipynb)|<[^()]*>)(?::\d+)?\)")
 _PSEUDO_FRAME = re.compile(r'thread \((?:0x)?[0-9A-Fa-f]+\)(?:: .*)?|process \d+(?::".*)?', re.DOTALL)
-_PY_SPY_LINE = re.compile(
-    rb"(?:[^\n]*;)?(?:[^;\n]+ \((?:[^()\n]*\.pyx?|<[^()\n]*>):\d+\)|thread \(\d+\)[^;\n]*"
-    rb'|process \d+:"[^\n]*)(?:;[^\n]*)? \d+\r?'
-)
 _JUDGED_LINES = 100
 
 
 def sniff(head: bytes) -> bool | None:
     """Return whether the beginning of a file is py-spy's raw format; None: more bytes are needed."""
-    lines = [line for line in head.split(b"\n")[:-1] if line.strip()]
-    if lines and not lines[0].rsplit(None, 1)[-1].isdigit():
-        return False
-    if any(_PY_SPY_LINE.fullmatch(line) for line in lines[:_JUDGED_LINES]):
-        return True
-    return False if len(lines) >= _JUDGED_LINES else None
+    for judged, line in enumerate(collapsed.complete_lines(head), 1):
+        stack, _, count = line.rstrip().rpartition(b" ")
+        if not count.isdigit() or not stack:
+            return False  # py-spy writes no other lines
+        if any(kind_of(decode(name)) == "python" for name in stack.split(b";")):
+            return True
+        if judged == _JUDGED_LINES:
+            return False
+    return None
 
 
 def fold(source: Source) -> Fold:
@@ -44,4 +45,7 @@ def fold(source: Source) -> Fold:
 
 def kind_of(name: str) -> FrameKind:
     """Return 'python' for a frame with a Python file and for a process or thread, 'user' for native code."""
-    return "python" if _PYTHON_FRAME.fullmatch(name) or _PSEUDO_FRAME.fullmatch(name) else "user"
+    before, _, file = name.rpartition("(")
+    if before.endswith(" ") and _PYTHON_FILE.fullmatch(file):
+        return "python"
+    return "python" if _PSEUDO_FRAME.fullmatch(name) else "user"
