@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import collectors
-from collectors.source import Source
+from collectors.source import STDIN_NAME, Source
 from flameslice.commands.options import Asked
 from pipeline.errors import InputError, UsageError
 from pipeline.filters import SampleFilter
@@ -66,6 +66,16 @@ def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, Capture
     source = Source.open_path(str(capture.source_path(directory, recorded)))
     source.name = argument
     return source, recorded
+
+
+@contextlib.contextmanager
+def blamed(argument: str) -> Iterator[None]:
+    """Name the input in errors about what it holds."""
+    try:
+        yield
+    except InputError as error:
+        error.path = error.path or (STDIN_NAME if argument == STDIN else argument)
+        raise
 
 
 @contextlib.contextmanager

@@ -39,23 +39,25 @@ def chart(
     from analyzers import flame_chart
     from analyzers.render import chart_html
     from flameslice import timeline
+    from flameslice.inputs import blamed
     from pipeline import timespec
 
     width_ns = timespec.parse_duration(width)
     line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns)
-    result = flame_chart.build(
-        line.intervals,
-        line.frames,
-        line.stacks,
-        line.captured,
-        width_ns=width_ns,
-        from_ns=line.keep.from_ns,
-        to_ns=line.keep.to_ns,
-        tids=asked.tids or None,
-        cpus=asked.cpus or None,
-        origin_ns=line.first_ns,
-        notes=line.notes,
-    )
+    with blamed(input):
+        result = flame_chart.build(
+            line.intervals,
+            line.frames,
+            line.stacks,
+            line.captured,
+            width_ns=width_ns,
+            from_ns=line.keep.from_ns,
+            to_ns=line.keep.to_ns,
+            tids=asked.tids or None,
+            cpus=asked.cpus or None,
+            origin_ns=line.first_ns,
+            notes=line.notes,
+        )
     name = title or ("standard input" if input == "-" else Path(input).name)
     outputs.write(chart_html.render(result, name, line.subtitle()), None if output == "-" else output)
     for told in (*line.notes, *loss_notes(line.losses)):

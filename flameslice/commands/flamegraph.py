@@ -68,11 +68,14 @@ def flamegraph(
     chosen = "json" if as_json else output_format or _format_of(output)
     title = title or ("standard input" if input == "-" else Path(input).name)
     notes: list[str] = []
-    if kind == "cpu":
-        from flameslice.inputs import fold_input
+    from flameslice.inputs import blamed, fold_input
 
+    if kind == "cpu":
         fold = fold_input(input, asked, forced_format=input_format, workers=workers)
-        graph = flame_graph.from_fold(fold, event=event, weight=weight, title=title, filters=asked.words())
+        with blamed(input):
+            graph = flame_graph.from_fold(
+                fold, event=event, weight=weight, title=title, filters=asked.words()
+            )
         rows = fold.rows
         if event is None and len(fold.events) > 1:
             notes.append(event_note(input, fold.events))
@@ -80,7 +83,8 @@ def flamegraph(
         from flameslice import timeline
 
         line = timeline.load(input, asked, forced_format=input_format, kinds=frozenset({kind}))
-        graph = line.flame_graph(kind, title=title)
+        with blamed(input):
+            graph = line.flame_graph(kind, title=title)
         rows = line.rows
     _write(graph, output, chosen, icicle, inverted)
     for told in (*notes, *loss_notes(graph.losses)):
