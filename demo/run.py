@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CAPTURE = Path("demo/capture/token_server.perf.txt.zst")
 OUT = Path("demo/out")
+EVENT = "cpu-clock"  # the first sample in the file is a tracepoint, which would be drawn otherwise
 WINDOW_NS = 10_000_000  # our choice: long enough to hold a few tokens, short enough to point at
-CFLAGS = ["-O1", "-g", "-fno-inline", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-pthread"]
+CFLAGS = ["-O0", "-g", "-pthread"]
 
 
 def flameslice(*args: str | Path, quiet: bool = False) -> subprocess.CompletedProcess[bytes]:
@@ -34,8 +35,8 @@ def flameslice(*args: str | Path, quiet: bool = False) -> subprocess.CompletedPr
 def draw() -> None:
     """Write the three outputs, or end with the status of the command that failed."""
     for args in (
-        ("flamegraph", CAPTURE, "-o", OUT / "flamegraph.svg"),
-        ("chart", CAPTURE, "-o", OUT / "chart.html"),
+        ("flamegraph", CAPTURE, "--event", EVENT, "-o", OUT / "flamegraph.svg"),
+        ("chart", CAPTURE, "--comm", "decode-0", "--comm", "decode-1", "-o", OUT / "chart.html"),
         ("slices", CAPTURE, "-o", OUT / "slices.parquet"),
     ):
         status = flameslice(*args).returncode
@@ -95,7 +96,7 @@ def _last_line(stderr: bytes) -> str:
 
 def folded(*options: str) -> list[str]:
     """Return the folded lines behind the flame graph, of what options leave."""
-    ran = flameslice("flamegraph", CAPTURE, "--format", "folded", *options, quiet=True)
+    ran = flameslice("flamegraph", CAPTURE, "--event", EVENT, "--format", "folded", *options, quiet=True)
     if ran.returncode:
         sys.exit(_last_line(ran.stderr))
     return ran.stdout.decode("utf-8", "replace").splitlines()

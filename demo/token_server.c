@@ -3,8 +3,7 @@
    what was served through to the disk. Two embedders take what is left of the CPUs, at idle priority: kernels do not
    always report what happens on an idle CPU. Nothing here is a real model.
 
-   cc -O1 -g -fno-inline -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -fno-optimize-sibling-calls \
-      -pthread token_server.c -o token_server
+   cc -O0 -g -pthread token_server.c -o token_server     (without optimisation every function keeps its frame)
    ./token_server SECONDS FOLDER     (FOLDER: where its two small files may lie) */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,13 +67,13 @@ static float feed_forward(const float *input, const float *weights) {
 
 static float decode_token(const float *data, int tokens) {
   float sum = 0;
-  for (int layer = 0; layer < 48; layer++) sum += attention(data, data, tokens) + feed_forward(data, data);
+  for (int layer = 0; layer < 7; layer++) sum += attention(data, data, tokens) + feed_forward(data, data);
   return sum;
 }
 
 static unsigned detokenize(unsigned token) {
   unsigned hash = 2166136261u;
-  for (int i = 0; i < 160000; i++) hash = (hash ^ (token + i)) * 16777619u;
+  for (int i = 0; i < 170000; i++) hash = (hash ^ (token + i)) * 16777619u;
   return hash;
 }
 

@@ -20,7 +20,7 @@ def test_demo_writes_three_files_and_tells_what_they_show() -> None:
     command = [sys.executable, str(ROOT / "demo" / "run.py")]
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    assert (out / "flamegraph.svg").read_text().startswith("<?xml")
+    assert "</svg>" in (out / "flamegraph.svg").read_text()
     assert "</html>" in (out / "chart.html").read_text()
     assert (out / "slices.parquet").read_bytes()[:4] == b"PAR1"
     live, flame, chart, slices = ran.stdout.splitlines()[-4:]
@@ -47,4 +47,4 @@ def test_capture_tells_nothing_of_where_it_was_made() -> None:
         text = zstandard.ZstdDecompressor().stream_reader(file).read()
     assert path.stat().st_size < 1_500_000
     assert b"# hostname : demo\n" in text
-    assert re.findall(rb"/work|/root|/home|/tmp|pyenv", text) == []
+    assert re.findall(rb"/work|/root|/home|/tmp|pyenv|memfd|tokio", text) == []
