@@ -31,6 +31,7 @@ REASONS: dict[str, Reason] = {
     "kernel_lost": Reason("warning", False, "events that the kernel lost while recording"),
     "kernel_throttled": Reason("warning", False, "times that the kernel throttled sampling"),
     "skipped_record": Reason("info", False, "PERF_RECORD lines that carry no sample"),
+    "skipped_event": Reason("info", False, "events that are no part of a stack"),
     "unmatched_begin": Reason("info", False, "begins without an end in the capture"),
     "unmatched_end": Reason("info", False, "ends without a begin in the capture"),
     "repaired_idle_exit": Reason(
