@@ -6,13 +6,15 @@ tries are united at the end. Nothing here keeps single samples.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -305,25 +307,48 @@ def file_feeds(path: Path, offset: int, length: int) -> Iterator[bytes]:
 # several processes
 
 Task = tuple[int, str, int, int] | tuple[int, bytes]
+OnBytes = Callable[[int], None]  # told how many bytes more were read
 
 
-def _work(pipe: Connection, layout: Layout, keep: SampleFilter, workers: int) -> None:
-    """Run in a worker process: count pieces until None comes, then send everything."""
+def _work(
+    pipe: Connection, inherited: list[Connection], layout: Layout, keep: SampleFilter, workers: int
+) -> None:
+    """Run in a worker process: count pieces until None comes, then send everything; end when the parent does.
+
+    inherited: the parent's ends of pipes, which a forked process must close to see the parent's end.
+    """
+    for each in inherited:
+        each.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     gc.disable()  # no reference cycles here, and the collector would look at every remembered text again and again
     counting = Counting(layout, keep, workers)
-    while True:
-        task: Task | None = pipe.recv()
-        if task is None:
-            break
-        if len(task) == 2:
-            pipe.send((task[0], counting.piece(task[0], feeds(task[1]))))
-        else:
-            pipe.send((task[0], counting.piece(task[0], file_feeds(Path(task[1]), task[2], task[3]))))
-    pipe.send(counting.result())
+    try:
+        while (task := pipe.recv()) is not None:
+            texts = feeds(task[1]) if len(task) == 2 else file_feeds(Path(task[1]), task[2], task[3])
+            pipe.send((task[0], counting.piece(task[0], texts)))
+        pipe.send(counting.result())
+    except EOFError:
+        return
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            pipe.send(error)
+
+
+def _received(pipe: Connection) -> Any:
+    """Return what a worker sent; raise what went wrong there."""
+    answer = pipe.recv()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def task_bytes(task: Task) -> int:
+    """Return how many bytes of text a task holds."""
+    return len(task[1]) if len(task) == 2 else task[3]
 
 
 def count_parallel(
-    tasks: Iterator[Task], layout: Layout, keep: SampleFilter, workers: int
+    tasks: Iterator[Task], layout: Layout, keep: SampleFilter, workers: int, on_bytes: OnBytes | None = None
 ) -> tuple[list[Counts], LossLedger]:
     """Count pieces in worker processes; the losses' lines count from the start of the whole text."""
     # forking is quick and safe while this process has no other threads; else start from a fresh interpreter
@@ -336,7 +361,10 @@ def count_parallel(
     try:
         for number in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, layout, keep, workers), daemon=True)
+            inherited = [*pipes, ours] if is_alone else []
+            process = context.Process(
+                target=_work, args=(theirs, inherited, layout, keep, workers), daemon=True
+            )
             process.start()
             theirs.close()
             processes.append(process)
@@ -347,19 +375,21 @@ def count_parallel(
             if not idle:
                 idle = [pipe for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
                 for pipe in idle:
-                    number, losses = pipe.recv()
+                    number, losses = _received(pipe)
                     done[number] = losses
                     busy.discard(pipe)
             pipe = idle.pop()
             places.note(task)
             pipe.send(task)
             busy.add(pipe)
+            if on_bytes is not None:
+                on_bytes(task_bytes(task))
         for pipe in busy:
-            number, losses = pipe.recv()
+            number, losses = _received(pipe)
             done[number] = losses
         for pipe in pipes:
             pipe.send(None)
-        results = [pipe.recv() for pipe in pipes]
+        results = [_received(pipe) for pipe in pipes]
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
         raise WorkError(
             "a worker process ended before its work was done",

@@ -19,6 +19,7 @@ from collectors import perf_header
 from collectors.perf_fold import (
     PIECE_BYTES,
     Counting,
+    OnBytes,
     Task,
     count_parallel,
     default_workers,
@@ -72,7 +73,13 @@ def layout_of(source: Source) -> Layout:
     return layout
 
 
-def fold(source: Source, keep: SampleFilter = EVERYTHING, *, workers: int | None = None) -> Fold:
+def fold(
+    source: Source,
+    keep: SampleFilter = EVERYTHING,
+    *,
+    workers: int | None = None,
+    on_bytes: OnBytes | None = None,
+) -> Fold:
     """Count the samples of a source by event, process and stack.
 
     workers: processes to count with (None: as many as there are CPUs, where the file is large enough). The size of the
@@ -86,10 +93,10 @@ def fold(source: Source, keep: SampleFilter = EVERYTHING, *, workers: int | None
         workers = default_workers() if size is None or size >= _PARALLEL_FROM_BYTES else 1
     result = Fold()
     if workers > 1:
-        counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers)
+        counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers, on_bytes)
     else:
         counting = Counting(layout, keep)
-        found = counting.piece(0, _texts(source))
+        found = counting.piece(0, _told(_texts(source), on_bytes))
         counts, losses = [counting.result()], LossLedger()
         losses.merge(found)
     meta = unite(counts, result)
@@ -100,7 +107,9 @@ def fold(source: Source, keep: SampleFilter = EVERYTHING, *, workers: int | None
     return result
 
 
-def read(source: Source, keep: SampleFilter = EVERYTHING, *, host: str = "") -> Tables:
+def read(
+    source: Source, keep: SampleFilter = EVERYTHING, *, host: str = "", on_bytes: OnBytes | None = None
+) -> Tables:
     """Read a whole source into tables: one row of `perf_events` per sample or tracepoint.
 
     Times are ns of the clock that stamped them; rows of PERF_RECORD_SWITCH stand among the samples. Raises InputError
@@ -113,7 +122,7 @@ def read(source: Source, keep: SampleFilter = EVERYTHING, *, host: str = "") -> 
 
     layout = layout_of(source)
     table_reader = TableReader(layout, keep, host)
-    batches = list(table_reader.read(_texts(source)))
+    batches = list(table_reader.read(_told(_texts(source), on_bytes)))
     table_reader.losses.merge(source.losses.as_tuple())
     clock = clock_of(table_reader.meta) if layout.has_time else ""
     events = pl.concat([batch.perf_events for batch in batches]).with_columns(clock=pl.lit(clock, pl.String))
@@ -148,6 +157,13 @@ def _texts(source: Source) -> Iterator[bytes]:
 
 def _stream(source: Source, layout: Layout) -> Iterator[bytes]:
     return stream_pieces(source.chunks(_CHUNK_BYTES), layout)
+
+
+def _told(texts: Iterator[bytes], on_bytes: OnBytes | None) -> Iterator[bytes]:
+    for text in texts:
+        yield text
+        if on_bytes is not None:
+            on_bytes(len(text))
 
 
 def _tasks(source: Source, layout: Layout) -> Iterator[Task]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import collectors
 from collectors.source import STDIN_NAME, Source
+from flameslice import outputs
 from flameslice.commands.options import Asked
 from pipeline.errors import InputError, UsageError
 from pipeline.filters import SampleFilter
@@ -106,7 +107,8 @@ def fold_input(argument: str, asked: Asked, *, forced_format: str | None, worker
 def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers: int | None) -> Fold:
     with opened(argument, forced_format) as found:
         if found.format == _TEXT_FORMAT:
-            fold: Fold = found.reader.fold(found.source, keep, workers=workers)
+            with outputs.progress(found.source.size_bytes, "reading") as on_bytes:
+                fold: Fold = found.reader.fold(found.source, keep, workers=workers, on_bytes=on_bytes)
             if found.recorded is not None:
                 fold.clock = found.recorded.clock or fold.clock
                 first = fold.events.pop(found.recorded.default_event, None)
@@ -131,7 +133,8 @@ def read_input(argument: str, *, forced_format: str | None = None) -> Tables:
                 "give perf.data or the output of perf script; flameslice flamegraph draws this file",
                 path=found.source.name,
             )
-        tables: Tables = found.reader.read(found.source)
+        with outputs.progress(found.source.size_bytes, "reading") as on_bytes:
+            tables: Tables = found.reader.read(found.source, on_bytes=on_bytes)
         if found.recorded is not None and found.recorded.clock:
             tables = dataclasses.replace(tables, clock=found.recorded.clock)
         return tables

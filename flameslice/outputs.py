@@ -6,10 +6,12 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipeline.errors import from_os_error
+
+_LONG_WORK_BYTES = 32 << 20
 
 
 @contextlib.contextmanager
@@ -50,6 +52,18 @@ def write(content: str | bytes, path: str | None) -> None:
         return
     with whole_file(path) as part:
         part.write_bytes(raw)
+
+
+@contextlib.contextmanager
+def progress(total_bytes: int | None, what: str) -> Iterator[Callable[[int], None] | None]:
+    """Yield what to tell bytes read to: a progress bar on a terminal for long work, None elsewhere."""
+    if total_bytes is None or total_bytes < _LONG_WORK_BYTES or not sys.stderr.isatty():
+        yield None
+        return
+    import click
+
+    with click.progressbar(length=total_bytes, label=what, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def note(line: str) -> None:
