@@ -40,7 +40,7 @@ check: venv ## ruff, mypy, import-linter, and docs that are made from the code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/pages.py --check
 
 .PHONY: docs
