@@ -20,6 +20,7 @@ _CHUNK_BYTES = 1 << 20
 _LARGEST_VALUE = 64 << 20  # characters
 _MOST_DIGITS = 80
 _LARGEST_EXPONENT = 60
+_BLANK = " \t\r\n"  # the empty text is in it too
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
 _BRACKET = re.compile(r'[\[\]{}"]')
 _STRING_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -57,6 +58,9 @@ class JsonStream:
 
     def peek(self) -> str:
         """Return the first character of what comes next, '' at the end."""
+        char = self._text[self._at : self._at + 1]
+        if char not in _BLANK:
+            return char
         while True:
             found = _NOT_BLANK.search(self._text, self._at)
             if found is not None:

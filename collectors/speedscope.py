@@ -211,16 +211,25 @@ class _Document:
     def _read_samples(self, profile: _Profile, where: str) -> None:
         push = self._trie.push
         profile.stacks = []
+        before: list[int] = []
+        nodes: list[int] = []
         for at in self._json.elements():
             stack = self._json.value()
-            if not isinstance(stack, list) or not all(type(index) is int and index >= 0 for index in stack):
-                raise self._wrong(f"{where}[{at}]", "a list of frame numbers")
-            node = EMPTY_STACK
-            for index in stack:
-                node = push(node, index)
-            if stack and max(stack) > self._largest_frame:
-                self._largest_frame, self._largest_at = max(stack), f"{where}[{at}]"
-            profile.stacks.append(node)
+            if stack != before or not profile.stacks:
+                if not isinstance(stack, list) or not _are_indices(stack):
+                    raise self._wrong(f"{where}[{at}]", "a list of frame numbers")
+                shared = 0  # neighbours share their outer frames
+                for index, index_before in zip(stack, before, strict=False):
+                    if index != index_before:
+                        break
+                    shared += 1
+                del nodes[shared:]
+                for index in stack[shared:]:
+                    nodes.append(push(nodes[-1] if nodes else EMPTY_STACK, index))
+                if stack and max(stack) > self._largest_frame:
+                    self._largest_frame, self._largest_at = max(stack), f"{where}[{at}]"
+                before = stack
+            profile.stacks.append(nodes[-1] if nodes else EMPTY_STACK)
 
     def _read_weights(self, profile: _Profile, where: str) -> None:
         profile.weights = []
@@ -272,6 +281,10 @@ class _Document:
 
     def _wrong(self, where: str, wanted: str) -> InputError:
         return self._json.error(f"{where} is not {wanted}", "is this a speedscope file?")
+
+
+def _are_indices(stack: list[Any]) -> bool:
+    return not stack or (set(map(type, stack)) == {int} and min(stack) >= 0)
 
 
 @lru_cache(maxsize=1 << 16)

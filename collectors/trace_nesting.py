@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from array import array
 from collections.abc import Sequence
 
@@ -56,7 +58,30 @@ class _Nesting:
         self._last_ns = 0
 
     def run(self) -> dict[int, list[int]]:
-        """Walk begins and ends in the order of time."""
+        """Walk begins and ends in the order of time; of equal times, in the order that makes sense."""
+        if self._is_in_order():
+            self._walk()
+        else:
+            self._walk_sorted()
+        if self._nodes:
+            self._losses.add("unmatched_begin", len(self._nodes))
+        return self._spent
+
+    def _is_in_order(self) -> bool:
+        """Return whether the events are halves of calls in the order of their times, as a profiler writes them."""
+        times = self._calls.times_ns
+        return all(end in (BEGIN, END) for end in self._calls.ends_ns) and all(
+            map(operator.le, times, itertools.islice(times, 1, None))
+        )
+
+    def _walk(self) -> None:
+        for at, end_ns in enumerate(self._calls.ends_ns):
+            if end_ns == BEGIN:
+                self._open(at)
+            else:
+                self._close(at)
+
+    def _walk_sorted(self) -> None:
         times, ends = self._calls.times_ns, self._calls.ends_ns
         both = range(len(times))
         # at one instant an outer call begins first and ends last; for halves the file's order tells
@@ -81,9 +106,6 @@ class _Nesting:
             self._close(closing[done])
         for at in begins[begun:]:
             self._open(at)
-        if self._nodes:
-            self._losses.add("unmatched_begin", len(self._nodes))
-        return self._spent
 
     def _end_of(self, at: int) -> int:
         end_ns = self._calls.ends_ns[at]
