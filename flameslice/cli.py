@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from flameslice import __version__
 from pipeline.errors import FlamesliceError, from_os_error, one_line
 
 # command -> (module, its one line in --help): modules are imported when their command runs
@@ -51,7 +52,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: perf record -g -- COMMAND; perf script | flameslice flamegraph - -o out.svg",
 )
-@click.version_option(package_name="flameslice", message="flameslice %(version)s")
+@click.version_option(__version__, message="flameslice %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more, such as the text that could not be read.")
 @click.pass_context

@@ -1,4 +1,4 @@
-"""When did a thread wait for a device to move data? In the order of evidence of DESIGN section 6, labelled with it.
+"""When did a thread wait for a device to move data? In a fixed order of evidence, and labelled with it.
 
 dma_fence: GPU fence waits (dma_fence_wait_start/end). block_io: blocked while a block request that the thread issued
 was under way. cuda_sync: inside a CUDA synchronisation call (user probes on cu*Synchronize with their return).

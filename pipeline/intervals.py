@@ -1,4 +1,4 @@
-"""From events to intervals: everything in a capture that begins and ends (DESIGN section 6).
+"""From events to intervals: everything in a capture that begins and ends.
 
 Kinds: running and off_cpu (scheduling), syscall, irq, softirq, block_io (pairing), dma_wait. CPU time of samples is
 `cpu_time`'s. A kind that the capture has no events for is not in `captured`: it was not looked at, which is not 'none'.

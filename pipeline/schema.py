@@ -1,4 +1,4 @@
-"""Every table in one place: its columns, types and units, and what one row is (DESIGN section 3).
+"""Every table in one place: its columns, types and units, and what one row is.
 
 Times are Int64 in ticks of the row's clock (nanoseconds for perf's clocks) and never floats. Names are escaped text
 (pipeline.text.escape). Ids of frames and stacks are UInt64 content hashes (pipeline.stacks).

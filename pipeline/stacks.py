@@ -1,7 +1,7 @@
 """Call stacks as a trie: a frame once, a stack once, whatever the number of samples.
 
 A stack is a node; its parent is the caller's stack. Node 0 is the empty stack. Within one process nodes and frames
-are small integers; outside they are the 64-bit content hashes of DESIGN section 3: BLAKE2b (8 bytes, little endian)
+are small integers; outside they are 64-bit content hashes: BLAKE2b (8 bytes, little endian)
 over the length-prefixed fields of a frame, and for a stack over the two little-endian hashes of parent and frame.
 The empty stack has id 0.
 """
