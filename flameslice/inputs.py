@@ -20,13 +20,24 @@ from flameslice.commands.options import Asked
 from pipeline.errors import InputError, UsageError
 from pipeline.filters import SampleFilter
 from pipeline.folds import Fold
+from pipeline.losses import Loss, LossLedger
 
 if TYPE_CHECKING:
-    from pipeline.capture import CaptureSource
     from pipeline.tables import Tables
 
 STDIN = "-"
 _TEXT_FORMAT = "perf_script"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a capture says of its best source, and what recording cost the host."""
+
+    clock: str
+    default_event: str
+    arch: str
+    losses: tuple[Loss, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Opened:
     source: Source
     format: str
     reader: Any
-    recorded: CaptureSource | None = None  # what a capture directory says of this file
+    recorded: Recorded | None = None  # what a capture directory says of this file
 
 
 @contextlib.contextmanager
@@ -54,7 +65,7 @@ def opened(argument: str, forced_format: str | None = None) -> Iterator[Opened]:
         yield Opened(source, name, importlib.import_module(collectors.READERS[name]), recorded)
 
 
-def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, CaptureSource | None]:
+def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, Recorded | None]:
     if argument == STDIN:
         return Source.stdin(), None
     from pipeline import capture, capture_archive
@@ -63,10 +74,14 @@ def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, Capture
     if not capture.is_capture(path):
         return Source.open_path(argument), None
     directory = stack.enter_context(capture_archive.opened(path))
-    recorded = capture.sample_source(directory)
-    source = Source.open_path(str(capture.source_path(directory, recorded)))
+    best = capture.sample_source(directory)
+    manifest = capture.read_manifest(directory)
+    source = Source.open_path(str(capture.source_path(directory, best)))
     source.name = argument
-    return source, recorded
+    notes = [f"recorded with preset {manifest.preset_used}"] if manifest.preset_used else []
+    if manifest.recorder.wall_ns:
+        notes.append(f"the recorder took {manifest.recorder.cpu_share_percent:.1f} % of one CPU")
+    return source, Recorded(best.clock, best.default_event, manifest.arch, manifest.losses, tuple(notes))
 
 
 @contextlib.contextmanager
@@ -111,6 +126,8 @@ def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers:
                 fold: Fold = found.reader.fold(found.source, keep, workers=workers, on_bytes=on_bytes)
             if found.recorded is not None:
                 fold.clock = found.recorded.clock or fold.clock
+                fold.notes = found.recorded.notes
+                fold.losses.merge(found.recorded.losses)
                 first = fold.events.pop(found.recorded.default_event, None)
                 if first is not None:
                     fold.events = {found.recorded.default_event: first, **fold.events}
@@ -135,6 +152,15 @@ def read_input(argument: str, *, forced_format: str | None = None) -> Tables:
             )
         with outputs.progress(found.source.size_bytes, "reading") as on_bytes:
             tables: Tables = found.reader.read(found.source, on_bytes=on_bytes)
-        if found.recorded is not None and found.recorded.clock:
-            tables = dataclasses.replace(tables, clock=found.recorded.clock)
+        if found.recorded is not None:
+            ledger = LossLedger()
+            ledger.merge(tables.losses)
+            ledger.merge(found.recorded.losses)
+            tables = dataclasses.replace(
+                tables,
+                clock=found.recorded.clock or tables.clock,
+                meta=tables.meta | {"arch": found.recorded.arch or tables.meta.get("arch", "")},
+                losses=ledger.as_tuple(),
+                notes=found.recorded.notes,
+            )
         return tables

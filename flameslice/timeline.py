@@ -124,7 +124,7 @@ def load(
     keep = asked.resolve(bounds[0], bounds[1], width_ns)
     paired, losses, captured = intervals.build(timed, kinds=kinds, arch=_arch(tables))
     ledger.merge(losses)
-    notes: list[str] = []
+    notes = list(tables.notes)
     parts = [paired]
     cpu_event = None
     if kinds is None or "cpu" in kinds:

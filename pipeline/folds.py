@@ -39,6 +39,7 @@ class Fold:
         ""  # what a period counts where the format says it ('ns', 'us', 'bytes'); '' = by the event's name
     )
     is_folded: bool = False  # names are spelled for folded output already: tidy nothing
+    notes: tuple[str, ...] = ()  # what a reader of the result must know of the source, in words
 
     def add(self, event: str, comm: str | None, node: int, samples: int, period: int | None) -> None:
         """Add samples of one stack; period is their sum, None where the file has none."""

@@ -32,6 +32,7 @@ class Tables:
     rows: int  # rows that the source holds, read or not
     clock: str  # '' where the source has no times
     meta: dict[str, str]  # the source's own header fields
+    notes: tuple[str, ...] = ()  # what a reader of the result must know of the source, in words
 
 
 class TrieTables:
