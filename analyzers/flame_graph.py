@@ -127,7 +127,7 @@ def from_fold(
         clock=f"{fold.clock} clock" if fold.clock else "",
         losses=fold.losses.as_tuple(),
         unknown_share=unknown / total_weight,
-        notes=notes,
+        notes=(*fold.notes, *notes),
     )
 
 
