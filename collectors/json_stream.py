@@ -113,8 +113,12 @@ class JsonStream:
             try:
                 found, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                rest, is_open = self._text[error.pos :].strip(), error.msg.startswith("Unterminated")
-                if (is_open or len(rest) < _AT_THE_END) and self._more():
+                rest = self._text[error.pos :].strip()
+                is_at_end = len(rest) < _AT_THE_END
+                is_open = error.msg.startswith("Unterminated") or (
+                    error.msg.startswith("Invalid \\") and is_at_end and '"' not in rest
+                )
+                if (is_open or is_at_end) and self._more():
                     continue
                 if is_open or not rest or any(word.startswith(rest) for word in _WORDS):
                     raise self._cut() from None

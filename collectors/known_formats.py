@@ -112,7 +112,7 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
         ),
         (rb"^ *Percent \|\s+Source code", Kind("the output of perf annotate", _WITH_PRINT)),
         (
-            rb"^ *Performance counter stats for ",
+            rb"^ *Performance counter stats for |\A# started on \w+ \w+ ",
             Kind("the output of perf stat", "it counts, and has no stacks"),
         ),
         (rb"^\. \.\.\. raw event: size", Kind("the output of perf script -D", "leave out -D")),
