@@ -51,7 +51,7 @@ def detect(source: Source, forced: str | None = None) -> str:
         raise _nothing_in(source, head)
     if head.startswith(_PERF_MAGICS):
         return PERF_DATA
-    kind = known_formats.of_binary(head) or known_formats.of_markup(head)
+    kind = known_formats.of_binary(head) or known_formats.of_markup(head) or known_formats.of_trace(head)
     if kind is None:
         claimed = _claimed(head)
         if isinstance(claimed, str):

@@ -119,7 +119,6 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
         (rb"^# cmdline : .*perf", Kind("the header of a perf.data alone", _WITH_PRINT)),
         (rb'^"EventHeaderPerf', Kind("LinuxTracepoints' JSON of a perf.data", _WITH_PRINT)),
         # other tools' stacks and traces
-        (rb"^# tracer: \w+|^cpus=\d+$|^version = \d+$|^TRACE:$", Kind("ftrace or trace-cmd text")),
         (
             rb"^\s*[\w.]+`[\w$.:~]+(?:\+0x[0-9a-f]+)?$",
             Kind("stacks of DTrace", "collapse them with stackcollapse.pl"),
@@ -179,8 +178,14 @@ _GENERAL: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
     )
 )
 
-_MARKUP = re.compile(rb"\s*<(?:\?xml|!doctype|!--|[a-z])", re.I)
-_SVG = re.compile(rb"<svg[\s>]", re.I)
+# looked at first: their lines are almost those of perf script, `bash-123 [000] d..2. 12.345678: sched_switch: ...`
+_FTRACE = re.compile(
+    rb"(?:#.*\n)*(?:# tracer: \w|version = \d+\n|cpus=\d+\n|TRACE:\n"
+    rb"| *\S.*-\d+ +(?:\( *[\d-]+\) +)?\[\d+\] +[.d]\S{3,4} +\d+\.\d+: )"
+)
+# not `<module> (a.py:1);...`, which begins many stacks of Python
+_MARKUP = re.compile(rb"\s*<(?:\?xml|!doctype|!--|svg\s*/?>|html\s*>|[a-z][\w:-]*\s+[\w:-]+\s*=)", re.I)
+_SVG = re.compile(rb"<svg[\s/>]", re.I)
 _HTML = re.compile(rb"<!doctype html|<html[\s>]", re.I)
 _PPROF_WORDS = (b"nanoseconds", b"samples", b"count", b"inuse_space", b"alloc_space")
 
@@ -193,6 +198,11 @@ def of_binary(head: bytes) -> Kind | None:
     if head[257:262] == b"ustar":
         return Kind("a tar archive", _UNPACK)
     return None
+
+
+def of_trace(head: bytes) -> Kind | None:
+    """Return whether this is the kernel's own trace text, None for anything else."""
+    return Kind("ftrace or trace-cmd text") if _FTRACE.match(head) else None
 
 
 def of_markup(head: bytes) -> Kind | None:
