@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Records this machine for about 100 s under a mixed load (Python, a compressor, sorting, OpenSSL) and writes OUT/load.txt.
+# Records this machine for four minutes under a mixed load (Python, a compressor, sorting, OpenSSL) and writes OUT/load.txt.
 set -euo pipefail
 out=$1
-seconds=${FLAMESLICE_BENCH_SECONDS:-100}
+seconds=${FLAMESLICE_BENCH_SECONDS:-260}
 here=$(cd "$(dirname "$0")" && pwd)
 end() { kill "${loads[@]}" 2>/dev/null || true; }
 trap end EXIT

@@ -140,7 +140,7 @@ def is_tracepoint(event: str) -> bool:
 
 def learn(head: bytes) -> Layout | None:
     """Learn the columns from the beginning of a file; None where no sample line stands in it."""
-    lines = [line for line in head.split(b"\n")[:4000] if line and not line.startswith((b"\t", b"#"))]
+    lines = [line for line in head.split(b"\n")[:2000] if line and not line.startswith((b"\t", b"#"))]
     has_symbols = _has_symbols(head)
     timed = []
     for line in lines:

@@ -110,11 +110,13 @@ class Tokens:
         self._callers: dict[bytes, int] = {b"": EMPTY_STACK}
         self._frames: dict[bytes, tuple[int, ...]] = {}
         self._named_frames: dict[bytes, tuple[int, ...]] = {}
+        self._steps: dict[tuple[int, bytes], int] = {}  # (stack, next stack line inwards) -> stack
         self._memories: tuple[dict[Any, Any], ...] = (
             self._heads,
             self._tails,
             self._tail_of,
             self._callers,
+            self._steps,
             self._frames,
             self._named_frames,
         )
@@ -122,6 +124,7 @@ class Tokens:
         self._remembered_bytes = 0
         self._stack: list[bytes] = []  # stack lines of the last row, not interned yet
         self._stray: list[tuple[int, bytes]] = []  # lines that may begin the next process name
+        self._block_at = (b"", 0)  # the odd block being read: its text, and where it begins
         self._has_row = False  # whether a stack line belongs to the last row
         self._has_inline = False  # whether that row's node came from a frame on the sample line
         self._record: tuple[str, bytes] | None = None  # the PERF_RECORD line just read
@@ -159,9 +162,9 @@ class Tokens:
             counted_bytes += sum(map(len, skipped)) + 2 * len(skipped)
             if number > 0:
                 self._blank_line()
-            first_line = self._lines.before(text, counted_bytes) + 1
-            for line_number, line in enumerate(block.split(b"\n"), first_line):
-                self._read_line(line, line_number)
+            self._block_at = (text, counted_bytes)
+            for index, line in enumerate(block.split(b"\n")):
+                self._read_line(line, index)
             if number < len(blocks) - 1:
                 self._blank_line()
             look = _TIME_DIGITS.search if self._is_clean() else _never
@@ -219,19 +222,23 @@ class Tokens:
 
     # one line at a time: everything that is not a plain block
 
-    def _read_line(self, line: bytes, number: int) -> None:
+    def _line_number(self, index: int) -> int:
+        """Return the line number of a line of the odd block being read."""
+        return self._lines.before(*self._block_at) + 1 + index
+
+    def _read_line(self, line: bytes, index: int) -> None:
         if not line or line.isspace():
             self._blank_line()
         elif line[0] == _TAB:
-            self._read_indented(line, number)
+            self._read_indented(line, index)
         elif self._frames.get(line) is not None and self._has_row:
             self._add_stack_line(line)
         elif line[0] == _HASH and not (self.layout.has_time and perf_header.TIME.search(line)):
             self._read_comment(line)
         elif not self._start_row(line):
-            self._read_other(line, number)
+            self._read_other(line, index)
 
-    def _read_indented(self, line: bytes, number: int) -> None:
+    def _read_indented(self, line: bytes, index: int) -> None:
         """A line that begins with TAB: a stack line, or more of a PERF_RECORD, or a process name that begins so."""
         if self._record is not None:
             return
@@ -239,16 +246,16 @@ class Tokens:
             self._add_stack_line(line)
         elif not self._start_row(line):
             self._end_stack()
-            self.losses.add("unreadable_frame", line=number, example=line)
+            self.losses.add("unreadable_frame", line=self._line_number(index), example=line)
 
-    def _read_other(self, line: bytes, number: int) -> None:
+    def _read_other(self, line: bytes, index: int) -> None:
         if self._has_row and self._frame_numbers(line) is not None:
             self._add_stack_line(line)
         elif (self._stack or self._has_inline) and perf_frames.parse_source_line(line) is not None:
             if self._stack:
                 self._stack.append(line)
         else:
-            self._stray.append((number, line))
+            self._stray.append((self._line_number(index), line))
 
     def _add_stack_line(self, line: bytes) -> None:
         if self._stray:
@@ -419,17 +426,26 @@ class Tokens:
 
     def _callers_node(self, text: bytes) -> int | None:
         """Return the node of stack lines, the innermost first; None where a line is something else."""
-        node = self._callers.get(text)
-        if node is not None:
-            return node
+        known = self._callers.get(text)
+        if known is not None:
+            return known
         node = EMPTY_STACK
-        frames, push = self._frames, self.trie.push
-        for line in reversed(text.split(b"\n")):
-            numbers = frames[line] if line in frames else self._frame_numbers(line)
+        steps = self._steps
+        lines = text.split(b"\n")
+        lines.reverse()
+        for line in lines:
+            step = (node, line)
+            known = steps.get(step)
+            if known is not None:
+                node = known
+                continue
+            numbers = self._frame_numbers(line)
             if numbers is None:
                 return None
             for number in numbers:
-                node = push(node, number)
+                node = self.trie.push(node, number)
+            steps[step] = node
+            self._remembered_bytes += len(line) + _ENTRY_BYTES
         self._callers[text] = node
         self._remembered_bytes += len(text) + _ENTRY_BYTES
         return node

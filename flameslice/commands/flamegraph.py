@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import Literal
@@ -65,6 +66,7 @@ def flamegraph(
     INPUT is perf script text, perf.data, a capture directory, folded stacks, speedscope or a py-spy file, compressed or
     not; - is standard input. Without -o the SVG goes to standard output; on a terminal a summary is shown instead.
     """
+    gc.disable()  # this process ends soon, and the collector would walk every stack again and again
     chosen = "json" if as_json else output_format or _format_of(output)
     title = title or ("standard input" if input == "-" else Path(input).name)
     notes: list[str] = []
