@@ -47,6 +47,7 @@ def fold(source: Source) -> Fold:
     trace = _Trace(source)
     trace.read()
     trace.result.losses.merge(source.losses.as_tuple())
+    trace.result.rows += source.losses.lost_rows
     return trace.result
 
 

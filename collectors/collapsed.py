@@ -108,6 +108,7 @@ def fold(source: Source, kind_of: Callable[[str], FrameKind] | None = None) -> F
         first_line += len(lines)
     sums.finish()
     result.losses.merge(source.losses.as_tuple())
+    result.rows += source.losses.lost_rows
     return result
 
 

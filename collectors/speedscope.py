@@ -69,6 +69,7 @@ def fold(source: Source) -> Fold:
     result = Fold(is_folded=True)
     document.put_into(result)
     result.losses.merge(source.losses.as_tuple())
+    result.rows += source.losses.lost_rows
     return result
 
 
