@@ -50,7 +50,7 @@ def cut(
         has_period=pl.col("period").count() > 0, has_bytes=pl.col("bytes").count() > 0
     )
     keys = keys.join(counts, on="key", how="left", maintain_order="left")
-    summed = _summed([_counted(table, width_ns), *covered], keys.height)
+    summed = _summed(_counted(table, width_ns), covered, keys.height)
     return (
         summed.select(pl.exclude("key"))
         .hstack(keys[summed["key"]].drop("key"))
@@ -88,16 +88,20 @@ def _keys(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     return keys.with_columns(lane=lane).drop("tid", "cpu"), numbers
 
 
-def _summed(parts: list[pl.DataFrame], keys: int) -> pl.DataFrame:
-    """Return one row per slice and key with the sums of parts, sorted; slice and key are sorted as one integer."""
-    rows = pl.concat(parts, how="diagonal")
+def _summed(counted: pl.DataFrame, covered: list[pl.DataFrame], keys: int) -> pl.DataFrame:
+    """Return one row per slice and key with the sums, sorted; slice and key are sorted as one integer."""
+    columns = ["key", "slice", "busy_ns"]
+    rows = pl.concat([counted.select("key", "slice", busy_ns=pl.lit(0, pl.Int64)), *covered]).select(columns)
     first = rows["slice"].min() or 0
-    place = (pl.col("slice") - first) * keys + pl.col("key")
+    place = ((pl.col("slice") - first) * keys + pl.col("key")).alias("place")
+    counts = counted.group_by(place).agg(pl.col("events", "period", "bytes").sum())
     return (
-        rows.select("busy_ns", "events", "period", "bytes", place=place)
+        rows.select(place, "busy_ns")
         .sort("place")
         .group_by("place", maintain_order=True)
-        .agg(pl.col("busy_ns", "events", "period", "bytes").sum())
+        .agg(pl.col("busy_ns").sum())
+        .join(counts, on="place", how="left", maintain_order="left")
+        .with_columns(pl.col("events", "period", "bytes").fill_null(0))
         .with_columns(slice=pl.col("place") // keys + first, key=pl.col("place") % keys)
         .drop("place")
     )
@@ -107,11 +111,10 @@ def _counted(table: pl.DataFrame, width_ns: int) -> pl.DataFrame:
     """Return one row per interval whose instant lies in the range: what it counts, in the slice of that instant."""
     return table.filter("inside").select(
         "key",
+        "events",
+        "period",
+        "bytes",
         slice=pl.col("at").floordiv(width_ns),
-        busy_ns=pl.lit(0, pl.Int64),
-        events=pl.col("events"),
-        period=pl.col("period"),
-        bytes=pl.col("bytes"),
     )
 
 
