@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipeline.errors import from_os_error
+from pipeline.text import encode
 
 _LONG_WORK_BYTES = 32 << 20
 
@@ -45,7 +46,7 @@ def _umask() -> int:
 
 def write(content: str | bytes, path: str | None) -> None:
     """Write content to path, or to standard output where it is None."""
-    raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    raw = encode(content) if isinstance(content, str) else content
     if path is None or path == "-":
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from pipeline.text import encode
+
 FrameKind = Literal["user", "kernel", "jit", "inlined", "python", "gpu"]
 
 EMPTY_STACK = 0
@@ -32,7 +34,7 @@ def frame_id(frame: Frame) -> int:
     """Return the content hash of a frame: the same on every machine and run."""
     digest = hashlib.blake2b(digest_size=8)
     for field in (frame.symbol, frame.dso, frame.kind, frame.file, str(frame.line)):
-        raw = field.encode("utf-8", "surrogateescape")
+        raw = encode(field)
         digest.update(struct.pack("<I", len(raw)))
         digest.update(raw)
     return int.from_bytes(digest.digest(), "little")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
+_OTHER_SURROGATES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _NEEDS_ESCAPE = re.compile("[\\\\\udc80-\udcff]")
 
 
@@ -18,8 +19,11 @@ def decode(raw: bytes) -> str:
 
 
 def encode(name: str) -> bytes:
-    """Return the bytes that `decode` made name from."""
-    return name.encode("utf-8", "surrogateescape")
+    """Return the bytes that `decode` made name from; a lone surrogate, which JSON can hold, becomes U+FFFD."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return _OTHER_SURROGATES.sub("\ufffd", name).encode("utf-8", "surrogateescape")
 
 
 def escape(name: str) -> str:
@@ -29,7 +33,7 @@ def escape(name: str) -> str:
         char = match.group()
         return "\\x5c" if char == "\\" else f"\\x{ord(char) - 0xDC00:02x}"
 
-    return _NEEDS_ESCAPE.sub(one, name)
+    return _OTHER_SURROGATES.sub("\ufffd", _NEEDS_ESCAPE.sub(one, name))
 
 
 def unescape(stored: str) -> str:

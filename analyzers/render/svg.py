@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from analyzers import call_tree
 from analyzers.flame_graph import CallTree, FlameGraph, NodeKind
-from pipeline.text import shown
+from pipeline.text import encode, shown
 
 ROW_PX = 17
 SIDE_PX = 10
@@ -154,7 +154,7 @@ def fitting(name: str, width_px: float) -> str:
 def colour(name: str, kind: NodeKind) -> str:
     """Return a frame's colour: the hue tells its kind, the shade follows from a hash of its name alone."""
     hue, saturation, lightness, hue_range, lightness_range = _PALETTE[kind]
-    digest = zlib.crc32(name.encode("utf-8", "surrogateescape"))
+    digest = zlib.crc32(encode(name))
     hue += (digest & 0xFF) * hue_range // 255 - hue_range // 2
     lightness += ((digest >> 8) & 0xFF) * lightness_range // 255 - lightness_range // 2
     return f"hsl({hue % 360},{saturation}%,{lightness}%)"
