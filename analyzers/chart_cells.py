@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 CellKind = FrameKind | Literal["state"]  # state: no frame of the capture, but what the thread did: [blocked]
 
 
+MAX_DEPTH = 10_000  # our choice: deeper than real stacks; what lies beyond is one cell
+
+
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Cells as columns, by depth and time; depth 0 is the outermost, name a number in the chart's names."""
@@ -64,20 +67,28 @@ class StackPaths:
 
     def of(self, stack_id: int | None, comm: str) -> _Path:
         """Return the frames of a stack of a process of that name, the outermost first."""
-        is_java = comm.startswith("java")
-        pending: list[tuple[int, int]] = []
-        node = stack_id or 0
-        while node in self._stacks and (node, is_java) not in self._paths:
+        key = (stack_id or 0, comm.startswith("java"))
+        path = self._paths.get(key)
+        if path is not None:
+            return path
+        chain: list[tuple[int, int]] = []
+        node = key[0]
+        while node in self._stacks:
             parent_id, frame_id = self._stacks[node]
-            pending.append((node, frame_id))
+            chain.append((node, frame_id))
             node = parent_id
-        path = self._paths.get((node, is_java), ())
-        for node, frame_id in reversed(pending):
-            row = self._frames[frame_id]
-            frame = Frame(unescape(row["symbol"]), unescape(row["dso"] or ""), row["kind"])
-            step = _Step((node, ""), self.number(spelling.speller(comm)(frame)), row["kind"])
-            path = self._paths[node, is_java] = (*path, step)
+        chain.reverse()
+        steps = [self._step(node, frame_id, comm) for node, frame_id in chain[:MAX_DEPTH]]
+        if len(chain) > MAX_DEPTH:
+            left_out = self.number(f"[{len(chain) - MAX_DEPTH} more frames]")
+            steps.append(_Step((chain[MAX_DEPTH][0], ""), left_out, "state"))
+        path = self._paths[key] = tuple(steps)
         return path
+
+    def _step(self, node: int, frame_id: int, comm: str) -> _Step:
+        row = self._frames[frame_id]
+        frame = Frame(unescape(row["symbol"]), unescape(row["dso"] or ""), row["kind"])
+        return _Step((node, ""), self.number(spelling.speller(comm)(frame)), row["kind"])
 
 
 def of_lane(cut: pl.DataFrame, shares: Shares, *, first_slice: int, comm: str, paths: StackPaths) -> Cells:

@@ -229,7 +229,7 @@ def _is_sample_line(line: bytes, layout: Layout) -> bool:
     return any(
         perf_header.parse_prefix(line[: match.start()], layout) is not None
         and perf_header.parse_suffix(line[match.end() :]) is not None
-        for match in perf_header.TIME.finditer(line)
+        for match in perf_header.times_in(line)
     )
 
 

@@ -12,6 +12,7 @@ are found from the time backwards, and which columns exist is learned from the f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.text import decode
@@ -81,6 +82,11 @@ class Tail:
         self.is_tracepoint = is_tracepoint(event) or event.startswith("PERF_RECORD_")
 
 
+def times_in(line: bytes) -> Iterator[re.Match[bytes]]:
+    """Return what may be the time of a sample line, from the left; real ones stand near its start."""
+    return TIME.finditer(line, 0, _LONGEST_PREFIX)
+
+
 def parse_prefix(prefix: bytes, layout: Layout) -> Head | None:
     """Read the columns before the time; None where they are not those of the layout."""
     if len(prefix) > _LONGEST_PREFIX:
@@ -144,7 +150,7 @@ def learn(head: bytes) -> Layout | None:
     has_symbols = _has_symbols(head)
     timed = []
     for line in lines:
-        for match in TIME.finditer(line):
+        for match in times_in(line):
             if parse_suffix(line[match.end() :]) is not None:
                 timed.append(line[: match.start()])
                 break

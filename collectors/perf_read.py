@@ -15,6 +15,7 @@ from pipeline.losses import LossLedger
 from pipeline.tables import Batch, TrieTables
 from pipeline.text import decode, escape
 
+_INT32, _INT64 = 1 << 31, 1 << 63
 _BATCH_ROWS = 1 << 17
 
 
@@ -78,23 +79,22 @@ class TableReader:
         args: list[str | None] = [None] * len(rows)
         for at, text in rows.args.items():
             args[at] = escape(decode(text))
-        times: list[int] | list[None] = (
-            times_to_ns(rows.times) if rows.times and rows.times[0] else [None] * len(rows)
-        )
+        printed = times_to_ns(rows.times) if rows.times and rows.times[0] else [None] * len(rows)
+        times = [self._fitting(time, _INT64, "no_time") for time in printed]
         self._watch_order(times)
         heads = pl.DataFrame(
             {
                 "comm": [None if head.comm is None else escape(head.comm) for head in self._heads],
-                "pid": [head.pid for head in self._heads],
-                "tid": [head.tid for head in self._heads],
-                "cpu": [head.cpu for head in self._heads],
+                "pid": [self._fitting(head.pid, _INT32, "bad_number") for head in self._heads],
+                "tid": [self._fitting(head.tid, _INT32, "bad_number") for head in self._heads],
+                "cpu": [self._fitting(head.cpu, _INT32, "bad_number") for head in self._heads],
             },
             schema={name: schema.PERF_EVENTS[name] for name in ("comm", "pid", "tid", "cpu")},
         )
         tails = pl.DataFrame(
             {
                 "event": [escape(tail.event) or "[unknown]" for tail in self._tails],
-                "period": [tail.period for tail in self._tails],
+                "period": [self._fitting(tail.period, _INT64, "bad_number") for tail in self._tails],
             },
             schema={name: schema.PERF_EVENTS[name] for name in ("event", "period")},
         )
@@ -107,7 +107,14 @@ class TableReader:
         self.rows += int((~table["event"].str.starts_with("PERF_RECORD_")).sum())
         return self._kept(table.select(schema.PERF_EVENTS.names()))
 
-    def _watch_order(self, times: list[int] | list[None]) -> None:
+    def _fitting(self, value: int | None, limit: int, reason: str) -> int | None:
+        """Return a number that its column can hold; one that no machine counts to is null, and counted."""
+        if value is None or -limit <= value < limit:
+            return value
+        self.losses.add(reason, example=str(value)[:40])
+        return None
+
+    def _watch_order(self, times: list[int | None]) -> None:
         last, went_back = self._last_ns, 0
         for time in times:
             if time is not None:

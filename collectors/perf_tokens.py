@@ -302,7 +302,7 @@ class Tokens:
         return True
 
     def _timed(self, line: bytes) -> tuple[Head, Tail, bytes, bytes] | None:
-        for match in perf_header.TIME.finditer(line):
+        for match in perf_header.times_in(line):
             prefix = line[: match.start()]
             found = self._tail(line[match.end() :])
             if found is None:
@@ -421,7 +421,7 @@ class Tokens:
 
     def _is_sample_line(self, line: bytes) -> bool:
         if self.layout.has_time:
-            return perf_header.TIME.search(line) is not None
+            return next(perf_header.times_in(line), None) is not None
         return perf_header.parse_without_time(line, self.layout) is not None
 
     def _callers_node(self, text: bytes) -> int | None:

@@ -74,14 +74,15 @@ def main(argv: list[str] | None = None) -> None:
     is_verbose = "-v" in own or "--verbose" in own
     # what a name holds must never stop the output: odd bytes leave as they came
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
+        reconfigure = getattr(stream, "reconfigure", None)  # None where the stream is closed
         if reconfigure is not None:
             reconfigure(errors="surrogateescape" if stream is sys.stdout else "backslashreplace")
     status = 0
     try:
         result: Any = flameslice.main(args=arguments, prog_name="flameslice", standalone_mode=False)
         status = result if isinstance(result, int) else 0
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         _leave_quietly()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipeline.errors import from_os_error
+from pipeline.errors import WorkError, from_os_error
 from pipeline.text import encode
 
 _LONG_WORK_BYTES = 32 << 20
@@ -48,6 +48,8 @@ def write(content: str | bytes, path: str | None) -> None:
     """Write content to path, or to standard output where it is None."""
     raw = encode(content) if isinstance(content, str) else content
     if path is None or path == "-":
+        if sys.stdout is None:
+            raise WorkError("standard output is closed", "write to a file with -o")
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
         return

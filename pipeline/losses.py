@@ -27,6 +27,7 @@ REASONS: dict[str, Reason] = {
     "truncated_input": Reason("error", True, "input ends in the middle of a record"),
     "damaged_input": Reason("error", True, "places from which on the input is damaged"),
     "no_time": Reason("error", True, "events without a time, which cannot be placed"),
+    "bad_number": Reason("error", True, "numbers too large to be a count, a thread or a CPU"),
     "bad_weight": Reason("error", True, "rows without a usable count"),
     "kernel_lost": Reason("warning", False, "events that the kernel lost while recording"),
     "kernel_throttled": Reason("warning", False, "times that the kernel throttled sampling"),

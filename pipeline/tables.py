@@ -41,6 +41,7 @@ class TrieTables:
     def __init__(self, trie: StackTrie) -> None:
         self._trie = trie
         self._frame_ids: list[int] = []
+        self._depths = [0]  # of each node
         self.node_ids: list[int] = [0]  # content hash of each node
 
     def new_rows(self) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -52,6 +53,7 @@ class TrieTables:
         for node in range(first_node, len(trie)):
             parent_id = self.node_ids[trie.parents[node]]
             self.node_ids.append(stack_id(parent_id, self._frame_ids[trie.frame_of[node]]))
+            self._depths.append(self._depths[trie.parents[node]] + 1)
         frames = frames_table(new_frames, self._frame_ids[len(self._frame_ids) - len(new_frames) :])
         nodes = range(first_node, len(trie))
         stacks = pl.DataFrame(
@@ -59,21 +61,11 @@ class TrieTables:
                 "stack_id": self.node_ids[first_node:],
                 "parent_id": [self.node_ids[trie.parents[node]] for node in nodes],
                 "frame_id": [self._frame_ids[trie.frame_of[node]] for node in nodes],
-                "depth": self._depths(first_node),
+                "depth": self._depths[first_node:],
             },
             schema=schema.STACKS,
         )
         return frames, stacks
-
-    def _depths(self, first_node: int) -> list[int]:
-        depths = []
-        for node in range(first_node, len(self._trie)):
-            depth = 0
-            while node > 0:
-                node = self._trie.parents[node]
-                depth += 1
-            depths.append(depth)
-        return depths
 
 
 def frames_table(frames: list[Frame], ids: list[int]) -> pl.DataFrame:

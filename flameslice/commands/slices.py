@@ -54,8 +54,7 @@ def slices(
     table = line.cut(width_ns)
     _write(table, output, chosen, width_ns)
     if instants is not None:
-        with outputs.whole_file(instants) as part:
-            line.instants.write_parquet(part)
+        outputs.write(_parquet_bytes(line.instants, width_ns), instants)
     for told in (*line.notes, *loss_notes(line.losses)):
         outputs.note(told)
     return exit_status(line.losses, line.rows, max_loss)
@@ -73,13 +72,7 @@ def _format_of(output: str | None) -> str:
 def _write(table: pl.DataFrame, output: str | None, chosen: str, width_ns: int) -> None:
     match chosen:
         case "parquet":
-            if output is None or output == "-":
-                outputs.write(_parquet_bytes(table), None)
-            else:
-                with outputs.whole_file(output) as part:
-                    table.write_parquet(
-                        part, compression="zstd", metadata={"flameslice.width_ns": str(width_ns)}
-                    )
+            outputs.write(_parquet_bytes(table, width_ns), output)
         case "json":
             import json
 
@@ -91,9 +84,9 @@ def _write(table: pl.DataFrame, output: str | None, chosen: str, width_ns: int) 
             outputs.write(table.write_csv(), output)
 
 
-def _parquet_bytes(table: pl.DataFrame) -> bytes:
+def _parquet_bytes(table: pl.DataFrame, width_ns: int) -> bytes:
     import io
 
     buffer = io.BytesIO()
-    table.write_parquet(buffer, compression="zstd")
+    table.write_parquet(buffer, compression="zstd", metadata={"flameslice.width_ns": str(width_ns)})
     return buffer.getvalue()

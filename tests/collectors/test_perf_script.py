@@ -381,3 +381,38 @@ def test_table_and_fold_agree(corpus: Path) -> None:
             rows = events.filter(events["event"] == event)
             assert rows.height == totals.samples
             assert int(rows["period"].sum()) == totals.period or not totals.has_period
+
+
+@pytest.mark.parametrize("piece", [b"1.5: ", b"1 ", b"(", b")", b"->", b" ", b"[1] ", b"1/"])
+def test_lines_of_a_megabyte_take_no_time_to_speak_of(piece: bytes) -> None:
+    # quadratic work on 1 MB would take minutes, and the suite's own limit would end it
+    filler = piece * (1_000_000 // len(piece))
+    sample = b"app 1 1.000001: 5 cpu-clock: \n\t 401010 f (/bin/a)\n\n"
+    fold = fold_text(
+        sample + filler + b"\n" + sample + b"app 1 " + filler + b" 1.0: 5 c: \n\t 401010 " + filler + b"\n"
+    )
+    assert fold.events["cpu-clock"].samples == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"app 1 [000] 5.000001: 99999999999999999999999 cpu-clock: ", "bad_number"),
+        (b"app 99999999999 [000] 5.000001: 5 cpu-clock: ", "bad_number"),
+        (b"app 1 [99999999999] 5.000001: 5 cpu-clock: ", "bad_number"),
+        (b"app 1 [000] 99999999999999999999.000001: 5 cpu-clock: ", "no_time"),
+    ],
+)
+def test_numbers_that_no_column_holds_are_losses_of_tables(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_bytes(line + b"\n\t 401010 f (/bin/a)\n\n")
+    tables = read_file(path)
+    assert tables.perf_events.height == 1
+    assert [loss.reason for loss in tables.losses] == [reason]
+
+
+def test_a_stack_of_a_hundred_thousand_frames_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep.txt"
+    lines = b"".join(b"\t %x f (/bin/a)\n" % at for at in range(100_000))
+    path.write_bytes(b"app 1 5.000001: 5 cpu-clock: \n" + lines + b"\n")
+    assert read_file(path).stacks["depth"].max() == 100_000
