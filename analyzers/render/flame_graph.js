@@ -58,7 +58,7 @@
       if (!seen) continue;
       const x = parent ? side : side + (frame.offset - from) * scale;
       frame.rect.setAttribute("x", x.toFixed(2));
-      frame.rect.setAttribute("width", px.toFixed(2));
+      frame.rect.setAttribute("width", (px > 3 ? px - 0.5 : px).toFixed(2)); // a gap between siblings
       frame.text.setAttribute("x", (x + 3).toFixed(2));
       const label = fitting(frame.name, px);
       if (frame.text.textContent !== label) frame.text.textContent = label;

@@ -129,11 +129,13 @@ def _frame(tree: CallTree, box: _Box, total: int, inner_px: int, y_px: int, unit
     told = f"{amount(box.total, unit)}, {box.total * 100 / total:.2f} %"
     if box.own and box.own != box.total:
         told += f"; itself {amount(box.own, unit)}"
+    gap_px = 0.5 if w_px > 3 else 0  # between siblings
     hidden = f' data-h="{box.hidden}"' if box.hidden else ""
     return (
         f'<g class="f" data-o="{box.offset}" data-w="{box.total}" data-s="{box.own}" data-d="{box.depth}"{hidden}>'
         f"<title>{label} ({_text(told)})</title>"
-        f'<rect x="{x_px:.2f}" y="{y_px}" width="{w_px:.2f}" height="{ROW_PX - 1}" fill="{colour(name, kind)}"/>'
+        f'<rect x="{x_px:.2f}" y="{y_px}" width="{w_px - gap_px:.2f}" height="{ROW_PX - 1}"'
+        f' fill="{colour(name, kind)}"/>'
         f'<text x="{x_px + 3:.2f}" y="{y_px + 12}">{_text(fitting(shown(name), w_px))}</text></g>'
     )
 

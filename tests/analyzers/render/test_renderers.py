@@ -202,7 +202,7 @@ def test_a_zoomed_link_opens_zoomed(chromium: str) -> None:
     inner = frames["all"][0]
     assert frames["main"] == (inner, "f")
     assert frames["p"] == (inner, "f parent")
-    assert frames["rest"][0] == pytest.approx(inner / 4, abs=0.02)
+    assert frames["rest"][0] == pytest.approx(inner / 4, abs=0.5)
 
 
 @pytest.mark.xdist_group("chromium")
