@@ -140,12 +140,14 @@ def _of_threads(intervals: pl.DataFrame, tids: frozenset[int], cpus: frozenset[i
 
 
 def _nothing_left(intervals: pl.DataFrame, tids: frozenset[int]) -> str:
+    if intervals.is_empty():
+        return "nothing is left after the filters"
+    if intervals["tid"].null_count() == intervals.height:
+        return "the file does not say which thread a sample is of: print it with perf script -F +tid"
+    if (intervals["raw_end"] <= intervals["raw_start"]).all():
+        return "its samples do not tell how long they stand for"
     if not tids:
-        return (
-            "the capture holds only the idle task"
-            if intervals.height
-            else "nothing is left after the filters"
-        )
+        return "the capture holds only the idle task"
     known = intervals.filter(pl.col("tid") > IDLE_TID)["tid"].unique().sort().to_list()
     return "its threads are " + ", ".join(map(str, known[:20])) + (", ..." if len(known) > 20 else "")
 
