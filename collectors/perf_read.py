@@ -8,7 +8,8 @@ import polars as pl
 
 from collectors.perf_fold import times_to_ns
 from collectors.perf_header import Head, Layout, Tail
-from collectors.perf_tokens import Rows, Tokens
+from collectors.perf_rows import Rows
+from collectors.perf_tokens import Tokens
 from pipeline import schema
 from pipeline.filters import SampleFilter
 from pipeline.losses import LossLedger

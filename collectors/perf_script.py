@@ -16,20 +16,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from collectors import perf_header
-from collectors.perf_fold import (
-    PIECE_BYTES,
-    Counting,
-    OnBytes,
-    Task,
-    count_parallel,
-    default_workers,
-    feeds,
-    file_feeds,
-    file_pieces,
-    stream_pieces,
-    unite,
-)
+from collectors.perf_fold import Counting, unite
 from collectors.perf_header import Layout
+from collectors.perf_pieces import PIECE_BYTES, Task, feeds, file_feeds, file_pieces, stream_pieces
+from collectors.perf_workers import OnBytes, count_parallel, default_workers
 from collectors.source import Source
 from pipeline.errors import InputError
 from pipeline.filters import EVERYTHING, SampleFilter

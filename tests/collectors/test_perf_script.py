@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analyzers import flame_graph
 from analyzers.render import collapsed
-from collectors import perf_fold, perf_header, perf_script
+from collectors import perf_header, perf_pieces, perf_script
 from collectors.perf_fold import Counting, unite
 from collectors.source import Source
 from pipeline.errors import InputError
@@ -255,7 +255,7 @@ def test_feeding_in_parts_reads_the_same(text: bytes, data: st.DataObject) -> No
 def test_pieces_cut_at_borders_add_up(text: bytes, near: int) -> None:
     layout = perf_header.learn(text)
     assert layout is not None
-    border = perf_fold.find_border(text[near:], layout)
+    border = perf_pieces.find_border(text[near:], layout)
     if border is None:
         return
     whole, first, second = (Counting(layout, SampleFilter()) for _ in range(3))
@@ -282,7 +282,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layout is not None
     counting = Counting(layout, SampleFilter())
     counting.tokens._remember_bytes = 1
-    counting.piece(0, perf_fold.feeds(text))
+    counting.piece(0, perf_pieces.feeds(text))
     fold = Fold()
     unite([counting.result()], fold)
     assert folded(fold) == expected
@@ -291,7 +291,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_count_what_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "big.txt"
     path.write_bytes(b"# clockid: monotonic (1)\n" + FILTERED * 400 + b"\n\nrubbish\n\n" + FILTERED)
-    monkeypatch.setattr(perf_fold, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(perf_pieces, "PIECE_BYTES", 20_000)
     alone = fold_file(path, workers=1)
     together = fold_file(path, workers=3)
     assert folded(alone) == folded(together) == [b"a;f 802", b"b_c;f 401", b"d;f 401"]
