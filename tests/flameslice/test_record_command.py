@@ -48,11 +48,26 @@ def start(tmp_path: Path, env: dict[str, str], *args: str) -> subprocess.Popen[s
         text=True,
     )
     give_up = time.monotonic() + 60
-    while not (tmp_path / "c.capture/clocks.jsonl").exists():
+    while not _records(process, tmp_path / "c.capture", *args):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < give_up
         time.sleep(0.02)
     return process
+
+
+def _records(process: subprocess.Popen[str], directory: Path, *args: str) -> bool:
+    """Return whether the recording runs, and its command, if it has one: that begins after the first reading."""
+    if not (directory / "clocks.jsonl").exists():
+        return False
+    if "--" not in args:
+        return True
+    name = args[args.index("--") + 1]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return any(
+        name in Path(f"/proc/{child}/comm").read_text()
+        for child in children
+        if Path(f"/proc/{child}").exists()
+    )
 
 
 # ------------------------------------------------------------------ what it leaves
