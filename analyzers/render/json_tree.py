@@ -13,7 +13,7 @@ from analyzers.flame_graph import FlameGraph
 from pipeline.losses import REASONS, Loss
 from pipeline.text import escape, shown
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = "1.0"
 
 
 def render(graph: FlameGraph) -> str:
