@@ -25,6 +25,12 @@ FORMATS = ("parquet", "csv", "json")
 @click.option("--input-format", metavar="NAME", help="Read the input as this format instead of detecting it.")
 @click.option("--width", default="100us", show_default=True, metavar="DURATION", help="Width of a slice.")
 @click.option("--event", metavar="NAME", help="Take CPU time from this event.")
+@click.option(
+    "--intervals",
+    "intervals_output",
+    metavar="FILE",
+    help="Write the intervals that were cut here too, as Parquet; `repaired` marks what was inferred.",
+)
 @click.option("--instants", metavar="FILE", help="Write the samples themselves here too, as Parquet.")
 @filters
 @talk
@@ -37,6 +43,7 @@ def slices(
     width: str,
     event: str | None,
     instants: str | None,
+    intervals_output: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
@@ -53,6 +60,8 @@ def slices(
     line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns)
     table = line.cut(width_ns)
     _write(table, output, chosen, width_ns)
+    if intervals_output is not None:
+        outputs.write(_parquet_bytes(line.clipped(), width_ns), intervals_output)
     if instants is not None:
         outputs.write(_parquet_bytes(line.instants, width_ns), instants)
     for told in (*line.notes, *loss_notes(line.losses)):

@@ -63,6 +63,21 @@ def test_json_and_ranges(run_cli: RunCli, capture: Path) -> None:
     assert sum(row["busy_ns"] for row in rows if row["lane"] == "tid:2") == 20_000  # 10.00013 to 10.00015
 
 
+def test_inferred_switches_are_listed(run_cli: RunCli, tmp_path: Path) -> None:
+    def switch(time: str, leaver: int, comer: int) -> str:
+        args = f"prev_comm=a prev_pid={leaver} prev_prio=1 prev_state=S ==> next_comm=b next_pid={comer} next_prio=1"
+        return f"            a {leaver}/{leaver} [000] {time}: sched:sched_switch: {args}\n"
+
+    # thread 7 leaves, the CPU is said to idle, and 7 leaves again: its return was not reported
+    seen = "            a 7/7 [000] 1.000140000: cpu-clock: \n"
+    (tmp_path / "sched.txt").write_text(switch("1.000100000", 7, 0) + seen + switch("1.000200000", 7, 8))
+    ran = run_cli("slices", "sched.txt", "--intervals", "i.parquet", "-o", "s.parquet")
+    assert ran.status == 0, ran.stderr
+    assert "1 switches that the kernel did not report" in ran.stderr
+    table = pl.read_parquet(tmp_path / "i.parquet").filter(pl.col("repaired") & (pl.col("kind") == "running"))
+    assert table.select("tid", "raw_start", "raw_end").rows() == [(7, 1_000_140_000, 1_000_200_000)]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
