@@ -6,15 +6,11 @@ A path is a tuple of (name, kind), the outermost frame first; frames of one name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
-from analyzers.flame_graph import CallTree
-from pipeline.stacks import FrameKind
+from analyzers.flame_graph import CallTree, NodeKind, Path
 from pipeline.text import encode
 
-NodeKind = FrameKind | Literal["process"]
 NamedFrame = tuple[str, NodeKind]
-Path = tuple[NamedFrame, ...]
 
 ROOT = 0
 ROOT_FRAME: NamedFrame = ("all", "process")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analyzers import spelling
 from pipeline.errors import InputError, UsageError
+from pipeline.event_names import TIME_EVENTS, base_event
 from pipeline.filters import spelled_comm
 from pipeline.folds import Fold
 from pipeline.losses import Loss
@@ -21,8 +22,6 @@ NodeKind = FrameKind | Literal["process"]
 Weight = Literal["period", "samples", "time"]
 Path = tuple[tuple[str, NodeKind], ...]
 
-# events that perf counts in nanoseconds of CPU time
-TIME_EVENTS = frozenset({"cpu-clock", "task-clock"})
 NO_PROCESS = "[unknown]"
 
 
@@ -137,18 +136,9 @@ def _unit(fold: Fold, events: list[str], by_period: bool) -> str:
     if fold.unit:
         return fold.unit
     names = {base_event(event) for event in events}
-    if names <= TIME_EVENTS:
+    if names <= set(TIME_EVENTS):
         return "ns"
     return names.pop() if len(names) == 1 else "mixed units"
-
-
-def base_event(event: str) -> str:
-    """Return an event without its modifiers: `cpu-clock:u` is `cpu-clock`, `cpu_core/cycles/ppp` is `cycles`."""
-    if "/" in event:
-        inner = event.split("/")[1]
-        return inner if inner and "=" not in inner else event
-    name, colon, last = event.rpartition(":")
-    return name if colon and all(char in "ukhGHpPSDIWeb" for char in last) else event
 
 
 def _path(comm: str | None, frames: list[Frame]) -> Path:

@@ -12,19 +12,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from pipeline import schema
+from pipeline.event_names import TIME_EVENTS, base_event
 
-TIME_EVENTS = ("cpu-clock", "task-clock")
 _CYCLES = ("cycles", "cpu-cycles")
-_MODIFIERS = frozenset("ukhGHpPSDIWeb")
-
-
-def base_event(event: str) -> str:
-    """Return an event without its modifiers: cpu-clock:u is cpu-clock, cpu_core/cycles/ppp is cycles."""
-    if "/" in event:
-        inner = event.split("/")[1].partition(":")[0]
-        return event if "=" in inner or not inner else inner
-    name, colon, last = event.rpartition(":")
-    return name if colon and set(last) <= _MODIFIERS else event
 
 
 def measures_time(event: str) -> bool:

@@ -39,11 +39,7 @@ REASONS: dict[str, Reason] = {
         "warning", False, "switches that the kernel did not report, inferred from later events"
     ),
     "time_went_back": Reason("warning", False, "events earlier than the one before them"),
-    "time_restarted": Reason(
-        "warning", False, "places where time starts again (several sessions in one file)"
-    ),
     "rounded_weight": Reason("info", False, "fractional counts, rounded after adding up"),
-    "process_name_frame": Reason("info", False, "stack lines that hold a process name instead of a function"),
     "dropped_event_rate": Reason("warning", False, "times that recording fell back to a lighter preset"),
 }
 
