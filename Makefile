@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
+BROKERS ?= 1
 
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
@@ -19,8 +20,8 @@ python_says = $(shell $(PYTHON) -c 'import sys; $(1) and print("yes")' 2>/dev/nu
 READY := $(VENV)/.ready-$(PYTHON_VERSION)
 KAFKA_READY := .cache/kafka/.ready
 
-# what tests and demo use of the system: perf, a browser, and what builds the Python side
-SYSTEM_PACKAGES := git make python3-venv linux-perf chromium
+# what tests and demo use of the system: perf, a browser, a Kafka broker, and what builds the Python side
+SYSTEM_PACKAGES := git make python3-venv linux-perf chromium default-jre-headless maven
 
 ##@ Start here
 .PHONY: demo
@@ -70,6 +71,10 @@ kafka-jars: ## Kafka's jars into .cache/kafka for the broker tests, where Java a
 	  -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.cache/kafka/libs" </dev/null >.cache/kafka/fetch.log 2>&1; \
 	then touch $(KAFKA_READY); \
 	else echo "kafka-jars: Maven could not fetch Kafka (see .cache/kafka/fetch.log), so tests that need a broker are skipped"; fi
+
+.PHONY: kafka
+kafka: kafka-jars ## run a real Kafka broker on loopback until Ctrl-C, prints its address; three with BROKERS=3
+	@exec $(PYTHON) tools/kafka/broker.py --brokers $(BROKERS)
 
 .PHONY: clean
 clean: ## remove what the tasks above made: .venv, .cache, demo/out and tool caches

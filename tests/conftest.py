@@ -1,20 +1,22 @@
 """What every test may ask for: the command line, golden files, and things that not every machine has.
 
 A fixture for something that the machine cannot give skips the test with the reason. What FLAMESLICE_REQUIRE
-names (`perf,perf_root,chromium,corpus`) may not skip: its absence fails the test instead.
+names (`perf,perf_root,chromium,corpus,kafka`) may not skip: its absence fails the test instead.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import pytest
@@ -70,11 +72,21 @@ def _why_no_corpus() -> str | None:
     return None if Path(folder).is_dir() else f"FLAMESLICE_CORPUS is not a folder: {folder}"
 
 
+def _why_no_kafka() -> str | None:
+    return None if os.environ.get("FLAMESLICE_TEST_KAFKA") else _why_no_own_kafka()
+
+
+def _why_no_own_kafka() -> str | None:
+    return kafka_broker_module().why_missing()
+
+
 PROBES: Mapping[str, Callable[[], str | None]] = {
     "perf": _why_no_perf,
     "perf_root": _why_no_perf_root,
     "chromium": _why_no_chromium,
     "corpus": _why_no_corpus,
+    "kafka": _why_no_kafka,
+    "kafka_cluster": _why_no_own_kafka,
 }
 
 
@@ -123,6 +135,64 @@ def corpus() -> Path:
     """The folder of real captures that FLAMESLICE_CORPUS names."""
     _need("corpus")
     return Path(os.environ["FLAMESLICE_CORPUS"])
+
+
+# ------------------------------------------------------------------ a real Kafka
+
+# Under xdist every worker is a process with fixtures of its own. So that one worker starts the one broker,
+# tests with a fixture of Kafka form the group "kafka" of `--dist loadgroup`: see the hook below.
+# Topics are not made by using them, and the session's broker is shared: every test makes topics and names
+# consumer groups of its own.
+
+
+@functools.cache
+def kafka_broker_module() -> ModuleType:
+    """Load tools/kafka/broker.py, which lies in no package."""
+    spec = importlib.util.spec_from_file_location("kafka_broker", ROOT / "tools" / "kafka" / "broker.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(name.startswith("kafka") for name in getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("kafka"))
+
+
+@pytest.fixture(scope="session")
+def kafka_sasl_ssl() -> Iterator[object]:
+    """The session's broker as a Cluster: leave it running. It also listens for SASL over TLS."""
+    _need("kafka_cluster")
+    with kafka_broker_module().Cluster(1, sasl_ssl=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> str:
+    """The address of a broker that all tests of this process share, or of FLAMESLICE_TEST_KAFKA."""
+    _need("kafka")
+    given = os.environ.get("FLAMESLICE_TEST_KAFKA")
+    return given or request.getfixturevalue("kafka_sasl_ssl").bootstrap
+
+
+@pytest.fixture
+def kafka_cluster() -> Iterator[object]:
+    """A Cluster of one broker that the test may stop, kill, pause and start."""
+    _need("kafka_cluster")
+    with kafka_broker_module().Cluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster_of_three() -> Iterator[object]:
+    """A Cluster of three brokers that goes on without one of them."""
+    _need("kafka_cluster")
+    with kafka_broker_module().Cluster(3) as cluster:
+        yield cluster
 
 
 # ------------------------------------------------------------------ the command line
