@@ -12,6 +12,14 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import from_os_error
+from pipeline.losses import LossLedger
+
+if TYPE_CHECKING:
+    import polars as pl
 
 REFERENCE = "monotonic"
 CLOCK_IDS = {
@@ -69,3 +77,26 @@ def from_line(line: str) -> tuple[int, tuple[Reading, ...]]:
     return body["snapshot"], tuple(
         Reading(clock, one["value_ns"], one["uncertainty_ns"]) for clock, one in clocks.items()
     )
+
+
+def read(path: Path, host: str, boot_id: str, ledger: LossLedger) -> pl.DataFrame:
+    """Return the snapshots of a file as `clock_snapshots`; a line that holds none is a loss."""
+    import polars as pl
+
+    from pipeline import schema
+
+    rows = []
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    snapshot, readings = from_line(line)
+                    rows += [
+                        (host, boot_id, snapshot, one.clock, one.value_ns, one.uncertainty_ns)
+                        for one in readings
+                    ]
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    ledger.add("unreadable_line", line=number, example=line)
+        return pl.DataFrame(rows, schema=schema.CLOCK_SNAPSHOTS, orient="row")
+    except OSError as error:
+        raise from_os_error(error, str(path)) from error

@@ -24,10 +24,10 @@ from collectors.source import Source
 from pipeline.errors import InputError
 from pipeline.filters import EVERYTHING, SampleFilter
 from pipeline.folds import Fold
-from pipeline.losses import LossLedger
+from pipeline.losses import REASONS, Loss, LossLedger
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from pipeline.tables import Batch, Tables
 
 _STACK_LINE = re.compile(rb"(?:\s+[0-9a-f]{1,16}|[0-9a-f]{6,16})\s+\S")
 _HEAD_BYTES = 1 << 18
@@ -107,24 +107,80 @@ def read(
     """
     import polars as pl
 
-    from collectors.perf_read import TableReader
     from pipeline.tables import Tables
 
-    layout = layout_of(source)
-    table_reader = TableReader(layout, keep, host)
-    batches = list(table_reader.read(_told(_texts(source), on_bytes)))
-    table_reader.losses.merge(source.losses.as_tuple())
-    clock = clock_of(table_reader.meta) if layout.has_time else ""
-    events = pl.concat([batch.perf_events for batch in batches]).with_columns(clock=pl.lit(clock, pl.String))
+    stream = Stream(source, keep, host=host, on_bytes=on_bytes)
+    batches = list(stream.batches())
+    events = pl.concat([batch.perf_events for batch in batches])
     return Tables(
-        perf_events=events,
+        perf_events=events.with_columns(clock=pl.lit(stream.clock, pl.String)),
         frames=pl.concat([batch.frames for batch in batches]),
         stacks=pl.concat([batch.stacks for batch in batches]),
-        losses=table_reader.losses.as_tuple(),
-        rows=table_reader.rows + table_reader.losses.lost_rows,
-        clock=clock,
-        meta=table_reader.meta,
+        losses=stream.losses(),
+        rows=stream.rows,
+        clock=stream.clock,
+        meta=stream.meta,
     )
+
+
+class Stream:
+    """Reads a source in batches, in memory bounded by a batch and the stacks; what it was is known at the end."""
+
+    def __init__(
+        self,
+        source: Source,
+        keep: SampleFilter = EVERYTHING,
+        *,
+        host: str = "",
+        on_bytes: OnBytes | None = None,
+    ) -> None:
+        """Learn the columns; raises InputError where no sample line is found."""
+        from collectors.perf_read import TableReader
+
+        layout = layout_of(source)
+        self._source, self._on_bytes, self._has_time = source, on_bytes, layout.has_time
+        self._reader = TableReader(layout, keep, host)
+        self._unnamed: set[str] = set()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches of the source; the column `clock` is null."""
+        import polars as pl
+
+        for batch in self._reader.read(_told(_texts(self._source), self._on_bytes)):
+            unnamed = pl.col("comm").str.contains(r"^:\d+$")
+            self._unnamed.update(batch.perf_events.filter(unnamed)["comm"].unique())
+            yield batch
+
+    @property
+    def clock(self) -> str:
+        """Return what stamps the samples; known once the first batch is there. Empty: they have no times."""
+        return clock_of(self._reader.meta) if self._has_time else ""
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """Return the source's own header fields."""
+        return self._reader.meta
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the source holds, read or not."""
+        return self._reader.rows + sum(
+            loss.count for loss in self.losses() if REASONS[loss.reason].counts_rows
+        )
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what could not be read."""
+        ledger = LossLedger()
+        ledger.merge(self._reader.losses.as_tuple())
+        ledger.merge(self._source.losses.as_tuple())
+        return ledger.as_tuple()
+
+    def renamed_threads(self) -> dict[int, str]:
+        """Return the last names of threads that perf prints as `:TID` in samples before it knew them."""
+        names = self._reader.tokens.comm_history
+        return {
+            int(comm[1:]): names[int(comm[1:])] for comm in sorted(self._unnamed) if int(comm[1:]) in names
+        }
 
 
 def _texts(source: Source) -> Iterator[bytes]:

@@ -18,11 +18,16 @@ from pipeline.errors import FlamesliceError, from_os_error, one_line
 
 # command -> (module, its one line in --help): modules are imported when their command runs
 COMMANDS: dict[str, tuple[str, str]] = {
+    "captures": ("captures", "List, show and delete stored captures."),
     "chart": ("chart", "Draw what each thread did over time, slice by slice, as a flame chart."),
+    "compact": ("compact", "Join the small files of complete captures."),
+    "deadletter": ("deadletter", "List and replay messages that could not be stored."),
     "doctor": ("doctor", "Say what this machine allows to record, and how to allow more."),
     "flamegraph": ("flamegraph", "Draw where the time went, as an interactive flame graph or folded stacks."),
+    "ingest": ("ingest", "Keep captures in the store."),
     "record": ("record", "Record a command, processes or the whole machine with perf, gently."),
     "slices": ("slices", "Cut a capture into time slices, as a table."),
+    "worker": ("worker", "Store what the log holds, as a service."),
 }
 
 
@@ -63,7 +68,8 @@ def flameslice(ctx: click.Context, debug: bool, verbose: bool) -> None:
     ctx.obj = {"debug": debug, "verbose": verbose}
     group = ctx.command
     assert isinstance(group, click.Group)
-    ctx.default_map = settings.default_map(os.environ, Path.cwd(), lambda: settings.options_of(group, ctx))
+    defaults = settings.default_map(os.environ, Path.cwd(), lambda: settings.options_of(group, ctx))
+    ctx.default_map = settings.spread(defaults, group)
 
 
 def main(argv: list[str] | None = None) -> None:

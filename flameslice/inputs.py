@@ -23,6 +23,7 @@ from pipeline.folds import Fold
 from pipeline.losses import Loss, LossLedger
 
 if TYPE_CHECKING:
+    from flameslice.stored import StoredCaptureReader
     from pipeline.tables import Tables
 
 STDIN = "-"
@@ -78,10 +79,9 @@ def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, Recorde
     manifest = capture.read_manifest(directory)
     source = Source.open_path(str(capture.source_path(directory, best)))
     source.name = argument
-    notes = [f"recorded with preset {manifest.preset_used}"] if manifest.preset_used else []
-    if manifest.recorder.wall_ns:
-        notes.append(f"the recorder took {manifest.recorder.cpu_share_percent:.1f} % of one CPU")
-    return source, Recorded(best.clock, best.default_event, manifest.arch, manifest.losses, tuple(notes))
+    return source, Recorded(
+        best.clock, best.default_event, manifest.arch, manifest.losses, manifest.reader_notes()
+    )
 
 
 @contextlib.contextmanager
@@ -108,8 +108,13 @@ def repeatable(argument: str) -> Iterator[str]:
         yield spool.name
 
 
-def fold_input(argument: str, asked: Asked, *, forced_format: str | None, workers: int | None) -> Fold:
-    """Count the stacks of an input, filtered."""
+def fold_input(
+    argument: str, asked: Asked, *, forced_format: str | None, workers: int | None, data: str | None = None
+) -> Fold:
+    """Count the stacks of an input, a file or a stored capture, filtered."""
+    kept = _stored(argument, data)
+    if kept is not None:
+        return kept.fold(asked)
     if not asked.has_range:
         return _fold(argument, asked.origins(), forced_format, workers)
     with repeatable(argument) as path:
@@ -117,6 +122,15 @@ def fold_input(argument: str, asked: Asked, *, forced_format: str | None, worker
         bounds = _fold(path, SampleFilter(from_ns=0), forced_format, workers)
         keep = asked.resolve(bounds.first_ns, bounds.last_ns)
         return _fold(path, keep, forced_format, workers)
+
+
+def _stored(argument: str, data: str | None) -> StoredCaptureReader | None:
+    """Return the stored capture that an argument names; None for files, without a look at the store."""
+    if argument == STDIN or os.path.lexists(argument):
+        return None
+    from flameslice import stored  # it imports polars, which a file's fold does without
+
+    return stored.find(argument, data)
 
 
 def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers: int | None) -> Fold:
@@ -141,8 +155,11 @@ def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers:
         return folded
 
 
-def read_input(argument: str, *, forced_format: str | None = None) -> Tables:
+def read_input(argument: str, *, forced_format: str | None = None, data: str | None = None) -> Tables:
     """Read an input into tables; raises InputError where its format holds no single samples with times."""
+    kept = _stored(argument, data)
+    if kept is not None:
+        return kept.tables()
     with opened(argument, forced_format) as found:
         if found.format != _TEXT_FORMAT:
             raise InputError(

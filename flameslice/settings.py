@@ -58,6 +58,18 @@ def default_map(
     return {command: values for command, values in merged.items() if values}
 
 
+def spread(defaults: dict[str, dict[str, Any]], group: click.Group) -> dict[str, dict[str, Any]]:
+    """Return defaults with those of a command that has commands of its own given to each of these."""
+    import click
+
+    spread_out: dict[str, dict[str, Any]] = {}
+    for name, values in defaults.items():
+        command = group.get_command(click.Context(group), name)
+        own = command.commands if isinstance(command, click.Group) else None
+        spread_out[name] = values if own is None else dict.fromkeys(own, values)
+    return spread_out
+
+
 def options_of(group: click.Group, ctx: click.Context) -> dict[str, dict[str, Option]]:
     """Return the options that each command of group takes; this imports every command."""
     import click
@@ -65,7 +77,9 @@ def options_of(group: click.Group, ctx: click.Context) -> dict[str, dict[str, Op
     known: dict[str, dict[str, Option]] = {}
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
-        params = command.params if command is not None else []
+        params = list(command.params) if command is not None else []
+        if isinstance(command, click.Group):
+            params += [param for own in command.commands.values() for param in own.params]
         known[name] = {
             _spelled(flag[2:]): Option(param.name, param.multiple)
             for param in params

@@ -13,6 +13,7 @@ from pipeline import cpu_time, intervals, schema, slices
 from pipeline.errors import InputError
 from pipeline.filters import SampleFilter
 from pipeline.losses import Loss, LossLedger
+from pipeline.table_filter import of_origin
 
 if TYPE_CHECKING:
     from analyzers.flame_graph import FlameGraph
@@ -103,9 +104,10 @@ def load(
     kinds: frozenset[str] | None = None,
     event: str | None = None,
     width_ns: int = slices.DEFAULT_WIDTH_NS,
+    data: str | None = None,
 ) -> Timeline:
     """Read an input and return its intervals; kinds None means every kind that the capture holds."""
-    tables = read_input(argument, forced_format=forced_format)
+    tables = read_input(argument, forced_format=forced_format, data=data)
     events = tables.perf_events
     timed = events.filter(pl.col("raw_time").is_not_null())
     ledger = LossLedger()
@@ -135,7 +137,7 @@ def load(
             parts.append(cpu_time.intervals(timed, cpu_event))
             captured |= {"cpu"}
     return Timeline(
-        intervals=_of_origin(pl.concat(parts), keep),
+        intervals=of_origin(pl.concat(parts).lazy(), keep).collect(),
         frames=tables.frames,
         stacks=tables.stacks,
         captured=captured,
@@ -176,13 +178,3 @@ def _choose_cpu_event(events: pl.DataFrame, asked: str | None) -> tuple[str | No
     if chosen is None or asked is not None or len(counts) == 1:
         return chosen, ""
     return chosen, f"CPU time comes from {chosen} ({counts[chosen]} samples): choose with --event NAME"
-
-
-def _of_origin(table: pl.DataFrame, keep: SampleFilter) -> pl.DataFrame:
-    origin = SampleFilter(keep.pids, keep.tids, keep.cpus, keep.comms)
-    if origin.is_trivial:
-        return table
-    columns = ["pid", "tid", "cpu", "comm"]
-    origins = table.select(columns).unique()
-    kept = pl.Series([origin.keeps_origin(*row) for row in origins.iter_rows()], dtype=pl.Boolean)
-    return table.join(origins.filter(kept), on=columns, how="semi", nulls_equal=True)

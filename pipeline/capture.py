@@ -115,6 +115,18 @@ class Manifest:
     recorder: Recorder = Recorder()
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_recording(self) -> bool:
+        """Return whether `record` wrote it: then its files are views of one recording, the best of which is read."""
+        return bool(self.host)
+
+    def reader_notes(self) -> tuple[str, ...]:
+        """Return what a reader of any result from this capture must know, in words."""
+        told = [f"recorded with preset {self.preset_used}"] if self.preset_used else []
+        if self.recorder.wall_ns:
+            told.append(f"the recorder took {self.recorder.cpu_share_percent:.1f} % of one CPU")
+        return tuple(told)
+
 
 def new_id(realtime_ns: int) -> str:
     """Return an id that sorts by start and that no other host makes."""

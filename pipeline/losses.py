@@ -39,6 +39,7 @@ REASONS: dict[str, Reason] = {
         "warning", False, "switches that the kernel did not report, inferred from later events"
     ),
     "time_went_back": Reason("warning", False, "events earlier than the one before them"),
+    "cut_text": Reason("warning", False, "texts over 64 KiB, cut to fit into the store"),
     "rounded_weight": Reason("info", False, "fractional counts, rounded after adding up"),
     "dropped_event_rate": Reason("warning", False, "times that recording fell back to a lighter preset"),
 }

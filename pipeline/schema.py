@@ -90,6 +90,25 @@ SLICES = pl.Schema(
     }
 )
 
+# one row per event, process and stack, of sources that hold no single samples
+STACK_WEIGHTS = pl.Schema(
+    {
+        "event": pl.String,
+        "comm": pl.String,  # null: the source names no process; empty: it is the outermost frame already
+        "stack_id": pl.UInt64,  # 0: without frames
+        "samples": pl.Int64,
+        "period": pl.Int64,  # in the source's unit; null: the source has none
+    }
+)
+
+# one row per thread that its source named only after some of its samples
+THREADS = pl.Schema(
+    {
+        "tid": pl.Int32,
+        "comm": pl.String,  # the last name
+    }
+)
+
 # one row per kind of loss in one source
 LOSSES = pl.Schema(
     {
@@ -119,6 +138,20 @@ TABLES: dict[str, pl.Schema] = {
     "stacks": STACKS,
     "intervals": INTERVALS,
     "slices": SLICES,
+    "stack_weights": STACK_WEIGHTS,
+    "threads": THREADS,
     "losses": LOSSES,
     "clock_snapshots": CLOCK_SNAPSHOTS,
 }
+
+# what every stored row has before the table's own columns
+KEYS = pl.Schema(
+    {
+        "capture": pl.String,
+        "source": pl.String,  # the SHA-256 of a file, or the id of a stream
+        "row": pl.Int64,  # where the row stands in its source's table, from 0
+    }
+)
+
+# tables that are kept; intervals and slices are made when a question is asked
+STORED: tuple[str, ...] = tuple(name for name in TABLES if name not in ("intervals", "slices"))

@@ -8,6 +8,7 @@ import click
 
 from flameslice import outputs
 from flameslice.commands.options import Asked, filters, talk
+from flameslice.commands.stores import data_option
 from flameslice.report import exit_status, loss_notes
 
 
@@ -20,6 +21,7 @@ from flameslice.report import exit_status, loss_notes
 @click.option("--width", default="100us", show_default=True, metavar="DURATION", help="Width of a slice.")
 @click.option("--event", metavar="NAME", help="Take CPU time from this event.")
 @click.option("--title", help="Title of the page; default: the input's name.")
+@data_option
 @filters
 @talk
 def chart(
@@ -29,6 +31,7 @@ def chart(
     width: str,
     event: str | None,
     title: str | None,
+    data: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
@@ -43,7 +46,7 @@ def chart(
     from pipeline import timespec
 
     width_ns = timespec.parse_duration(width)
-    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns)
+    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns, data=data)
     with blamed(input):
         result = flame_chart.build(
             line.intervals,

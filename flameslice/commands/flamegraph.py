@@ -13,6 +13,7 @@ from analyzers import flame_graph
 from analyzers.flame_graph import FlameGraph
 from flameslice import outputs
 from flameslice.commands.options import Asked, filters, talk
+from flameslice.commands.stores import data_option
 from flameslice.report import event_note, exit_status, loss_notes
 from pipeline.errors import UsageError
 
@@ -43,6 +44,7 @@ KINDS = ("cpu", "off_cpu", "dma_wait", "block_io")
 @click.option(
     "--workers", type=click.IntRange(1, 64), help="Processes to read with; default: one per CPU, 8 at most."
 )
+@data_option
 @filters
 @talk
 def flamegraph(
@@ -58,6 +60,7 @@ def flamegraph(
     inverted: bool,
     title: str | None,
     workers: int | None,
+    data: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
@@ -73,7 +76,7 @@ def flamegraph(
     from flameslice.inputs import blamed, fold_input
 
     if kind == "cpu":
-        fold = fold_input(input, asked, forced_format=input_format, workers=workers)
+        fold = fold_input(input, asked, forced_format=input_format, workers=workers, data=data)
         with blamed(input):
             graph = flame_graph.from_fold(
                 fold, event=event, weight=weight, title=title, filters=asked.words()
@@ -84,7 +87,7 @@ def flamegraph(
     else:
         from flameslice import timeline
 
-        line = timeline.load(input, asked, forced_format=input_format, kinds=frozenset({kind}))
+        line = timeline.load(input, asked, forced_format=input_format, kinds=frozenset({kind}), data=data)
         with blamed(input):
             graph = line.flame_graph(kind, title=title)
         rows = line.rows

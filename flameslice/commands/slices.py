@@ -8,6 +8,7 @@ import click
 
 from flameslice import outputs
 from flameslice.commands.options import Asked, filters, talk
+from flameslice.commands.stores import data_option
 from flameslice.report import exit_status, loss_notes
 from pipeline.errors import UsageError
 
@@ -32,6 +33,7 @@ FORMATS = ("parquet", "csv", "json")
     help="Write the intervals that were cut here too, as Parquet; `repaired` marks what was inferred.",
 )
 @click.option("--instants", metavar="FILE", help="Write the samples themselves here too, as Parquet.")
+@data_option
 @filters
 @talk
 def slices(
@@ -44,6 +46,7 @@ def slices(
     event: str | None,
     instants: str | None,
     intervals_output: str | None,
+    data: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
@@ -57,7 +60,7 @@ def slices(
 
     chosen = "json" if as_json else output_format or _format_of(output)
     width_ns = timespec.parse_duration(width)
-    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns)
+    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns, data=data)
     table = line.cut(width_ns)
     _write(table, output, chosen, width_ns)
     if intervals_output is not None:

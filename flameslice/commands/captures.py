@@ -1,0 +1,134 @@
+"""`flameslice captures`: what the store holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flameslice import outputs
+from flameslice.commands.stores import data_option, log_options
+from pipeline.errors import InputError, one_line
+from pipeline.text import shown
+
+if TYPE_CHECKING:
+    from pipeline.store.catalog import StoredCapture
+
+
+@click.group(short_help="List, show and delete stored captures.")
+def captures() -> None:
+    """List, show and delete stored captures.
+
+    A capture is receiving, complete, partial (something will not come) or failed (nothing of it could be read).
+    """
+
+
+@captures.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@data_option
+@log_options
+def list_captures(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
+    """List the captures, the newest first."""
+    from flameslice.kept import Kept
+    from pipeline.store.catalog import describe
+
+    found = Kept(data, log, log_config).all()
+    if as_json:
+        body: dict[str, Any] = {"schema_version": "1.0", "captures": [describe(one) for one in found]}
+        outputs.write(json.dumps(body) + "\n", None)
+    else:
+        outputs.write(_table(found), None)
+
+
+@captures.command()
+@click.argument("capture", metavar="CAPTURE")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@data_option
+@log_options
+def show(capture: str, as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
+    """Show one capture, by id or name: its status, sources, rows and losses."""
+    from flameslice.kept import Kept
+    from pipeline.store.catalog import describe
+
+    kept = Kept(data, log, log_config)
+    found = kept.find(capture)
+    losses = kept.losses(found)
+    if as_json:
+        told = [
+            {"reason": one.reason, "count": one.count, "severity": one.severity, "example": one.example}
+            for one in losses
+        ]
+        outputs.write(json.dumps(describe(found) | {"losses": told}) + "\n", None)
+        return
+    lines = [
+        f"{found.id}  {shown(found.name)}",
+        f"  status   {found.status}",
+        f"  started  {_moment(found.started_realtime_ns)}",
+    ]
+    lines += [f"  host     {shown(found.host)}"] if found.host else []
+    lines += [f"  label    {shown(key)}={shown(value)}" for key, value in sorted(found.labels.items())]
+    for one in found.sources:
+        lines.append(f"  source   {shown(one.begin.file)} ({one.begin.format}): {one.status}")
+        if one.end is not None:
+            rows = ", ".join(
+                f"{name} {count:,}" for name, count in sorted(one.end.table_rows.items()) if count
+            )
+            lines.append(f"           rows: {rows or 'none'}")
+            lines += [f"           {one_line(one.end.problem)}"] if one.end.problem else []
+        if one.missing:
+            lines.append(f"           {one.missing} messages are missing, {one.dead} of them dead letters")
+    lines += [f"  {loss.severity}: {loss.describe()}" for loss in losses]
+    outputs.write("\n".join(lines) + "\n", None)
+
+
+@captures.command()
+@click.argument("names", metavar="CAPTURE...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@data_option
+@log_options
+def delete(
+    names: tuple[str, ...], yes: bool, data: str | None, log: str | None, log_config: str | None
+) -> None:
+    """Delete captures, raw files included; no replay of the log brings them back."""
+    from flameslice.kept import Kept
+
+    kept = Kept(data, log, log_config)
+    found = [kept.find(name) for name in names]
+    if not yes and sys.stdin is not None and sys.stdin.isatty():
+        told = ", ".join(f"{one.id} ({shown(one.name)})" for one in found)
+        click.confirm(f"Delete {told}?", abort=True, err=True)
+    for one in found:
+        kept.delete(one)
+        outputs.write(f"{one.id}\n", None)
+
+
+def _table(found: list[StoredCapture]) -> str:
+    rows = [("ID", "NAME", "STATUS", "STARTED", "ROWS", "LABELS")]
+    rows += [
+        (
+            one.id,
+            one_line(shown(one.name), 40),
+            one.status,
+            _moment(one.started_realtime_ns),
+            f"{one.rows:,}",
+            one_line(
+                ",".join(f"{shown(key)}={shown(value)}" for key, value in sorted(one.labels.items())), 60
+            ),
+        )
+        for one in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _moment(realtime_ns: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(realtime_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError, OSError):
+        raise InputError(f"no usable start: {realtime_ns}", "delete this capture") from None

@@ -1,0 +1,74 @@
+"""`flameslice deadletter`: messages that no worker could take in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from flameslice import outputs
+from flameslice.commands.stores import data_option, log_options
+from pipeline.errors import one_line
+
+
+@click.group(short_help="List and replay messages that could not be stored.")
+def deadletter() -> None:
+    """List and replay messages that no worker could take in, each with its reason and where it lay."""
+
+
+@deadletter.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@data_option
+@log_options
+def list_letters(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
+    """List the dead letters that were not replayed."""
+    from flameslice import logs
+    from pipeline.log import dead_letters, wire
+
+    opened = logs.open_log(log, log_config, logs.catalog_of(data))
+    rows: list[dict[str, Any]] = []
+    try:
+        for letter in dead_letters.pending(opened):
+            headers = wire.text_headers(letter.original)
+            rows.append(
+                {
+                    "reason": letter.reason,
+                    "topic": letter.topic,
+                    "partition": letter.partition,
+                    "offset": letter.offset,
+                    "size_bytes": len(letter.original.value),
+                    **{
+                        name: headers.get(name, "")[:200]
+                        for name in ("capture", "source", "table", "sequence")
+                    },
+                }
+            )
+    finally:
+        opened.close()
+    if as_json:
+        outputs.write(json.dumps({"schema_version": "1.0", "dead_letters": rows}) + "\n", None)
+        return
+    lines = [
+        one_line(
+            f"{row['topic']} {row['partition']}:{row['offset']}  {row['capture'] or '-'}  {row['reason']}"
+        )
+        for row in rows
+    ]
+    outputs.write("".join(f"{line}\n" for line in lines) or "no dead letters\n", None)
+
+
+@deadletter.command()
+@data_option
+@log_options
+def replay(data: str | None, log: str | None, log_config: str | None) -> None:
+    """Send every dead letter back to its topic, for a worker that can read it by now."""
+    from flameslice import logs
+    from pipeline.log import dead_letters
+
+    opened = logs.open_log(log, log_config, logs.catalog_of(data))
+    try:
+        count = dead_letters.replay(opened)
+    finally:
+        opened.close()
+    outputs.write(f"{count} sent back\n", None)

@@ -1,0 +1,260 @@
+"""Reads stored captures: as a fold, or as tables, the same that their files would give."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from flameslice.commands.options import Asked
+from pipeline import schema
+from pipeline.control import SourceFact
+from pipeline.errors import InputError, UsageError, WorkError
+from pipeline.filters import SampleFilter
+from pipeline.folds import EventTotals, Fold
+from pipeline.loss_table import losses_of
+from pipeline.losses import Loss
+from pipeline.stacks import Frame, StackTrie
+from pipeline.store.catalog import Catalog, StoredCapture
+from pipeline.store.place import open_place
+from pipeline.table_filter import of_origin
+from pipeline.tables import Tables
+from pipeline.text import unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "capture:"
+
+
+def data_url(given: str | None, env: Mapping[str, str] = os.environ) -> str:
+    """Return where captures are kept: --data, FLAMESLICE_DATA, or the XDG data home."""
+    if given or env.get("FLAMESLICE_DATA"):
+        return given or env["FLAMESLICE_DATA"]
+    home = env.get("XDG_DATA_HOME", "")
+    if not home.startswith("/"):  # the XDG specification: ignore a relative path
+        home = str(Path(env.get("HOME") or "~").expanduser() / ".local/share")
+    return f"{home}/flameslice"
+
+
+def find(argument: str, data: str | None) -> StoredCaptureReader | None:
+    """Return the stored capture that an argument names (no file does); None where it can only be a path."""
+    is_forced = argument.startswith(PREFIX)
+    url = data_url(data)
+    catalog = Catalog(open_place(url))
+    capture = catalog.resolve(argument.removeprefix(PREFIX))
+    if capture is not None:
+        return StoredCaptureReader(catalog, capture)
+    if is_forced:
+        raise InputError(f"no such capture in {url}", "see flameslice captures", path=argument)
+    if os.sep not in argument:
+        raise InputError(
+            f"no such file, and no capture in {url} has this id or name", "check the path", path=argument
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCaptureReader:
+    """One capture of a store, ready to be read."""
+
+    catalog: Catalog
+    capture: StoredCapture
+
+    @property
+    def _ends(self) -> list[SourceFact]:
+        return [one.end for one in self.capture.sources if one.end is not None]
+
+    def scan(self, table: str) -> pl.LazyFrame:
+        """Return the rows of a table that are stored now; a newer minor version's columns are left out."""
+        place = self.catalog.place
+        names = self.catalog.parts(self.capture.id).get(table, ())
+        columns = {**schema.KEYS, **schema.TABLES[table]}
+        if not names:
+            return pl.LazyFrame(schema=columns)
+        targets = [place.target(f"captures/capture={self.capture.id}/{name}") for name in names]
+        options = place.options()
+        return pl.scan_parquet(
+            targets,
+            storage_options=dict(options) if options else None,
+            hive_partitioning=False,
+            extra_columns="ignore",
+            missing_columns="insert",
+            schema=pl.Schema(columns),
+        )
+
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """Run a query; what compaction takes away meanwhile is an error to try again."""
+        try:
+            return query.collect()
+        except (FileNotFoundError, pl.exceptions.ComputeError, OSError) as error:
+            raise WorkError(
+                f"reading failed: {str(error).splitlines()[0][:200]}", "run it again", path=self.capture.id
+            ) from error
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return the losses of all sources."""
+        return losses_of(self.collect(self.scan("losses").sort("source", "row")))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of results must know."""
+        told = [note for end in self._ends for note in end.notes]
+        if self.capture.status != "complete":
+            told.append(f"the capture is {self.capture.status}: what is missing is not in this result")
+        return tuple(dict.fromkeys(told))
+
+    # as a fold
+
+    def fold(self, asked: Asked) -> Fold:
+        """Count the stacks of the capture, filtered, as reading its files would."""
+        weights = self.collect(self.scan("stack_weights").sort("source", "row"))
+        events = self.scan("perf_events")
+        keep = asked.origins()
+        if asked.has_range:
+            bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
+            keep = asked.resolve(*bounds.row(0))
+        if weights.height and not keep.is_trivial:
+            raise UsageError(
+                "this capture holds a source without single samples to filter",
+                "leave out --from, --to, --pid, --tid, --cpu and --comm",
+            )
+        result = Fold()
+        result.notes = self.notes()
+        result.losses.merge(self.losses())
+        result.rows = sum(end.rows for end in self._ends)
+        result.clock = ", ".join(dict.fromkeys(end.clock for end in self._ends if end.clock))
+        counted = self.collect(_counted(events, keep))
+        units = {end.unit for end in self._ends} if weights.height else set()
+        if len(units) > 1 or (weights.height and counted.height):
+            raise InputError(
+                "its sources count different things", "draw them one by one", path=self.capture.id
+            )
+        result.unit = next(iter(units), "")
+        result.is_folded = any(end.is_folded for end in self._ends) and weights.height > 0
+        nodes = self._trie(result.trie, {*counted["stack_id"], *weights["stack_id"]})
+        names = dict(self.collect(self.scan("threads").select("tid", "comm")).iter_rows())
+        for event, comm, stack_id, samples, period, has_period, first_ns, last_ns in counted.iter_rows():
+            name = unescape(event)
+            totals = result.events.setdefault(name, EventTotals())
+            totals.samples += samples
+            totals.period += int(period)
+            totals.has_period |= has_period
+            _add(result, name, _named(comm, names), nodes[stack_id], samples, int(period))
+            if first_ns is not None:
+                result.first_ns = first_ns if result.first_ns is None else min(first_ns, result.first_ns)
+                result.last_ns = last_ns if result.last_ns is None else max(last_ns, result.last_ns)
+        for event, comm, stack_id, samples, period in weights.select(
+            schema.STACK_WEIGHTS.names()
+        ).iter_rows():
+            comm = None if comm is None else unescape(comm)
+            result.add(unescape(event), comm, nodes[stack_id], samples, period)
+        for end in self._ends:
+            first = result.events.pop(end.default_event, None)
+            if first is not None:
+                result.events = {end.default_event: first, **result.events}
+        return result
+
+    def _trie(self, trie: StackTrie, wanted: set[int]) -> dict[int, int]:
+        """Put the stacks that are wanted into a trie; return the node of each."""
+        stacks = self.collect(self.scan("stacks").select("stack_id", "parent_id", "frame_id").unique())
+        by_id = {stack: (parent, frame) for stack, parent, frame in stacks.iter_rows()}
+        frames = self.collect(self.scan("frames").drop("capture", "source", "row").unique("frame_id"))
+        numbers = {
+            frame_id: trie.frame(
+                Frame(unescape(symbol), unescape(dso), kind, unescape(file or ""), line or 0)
+            )
+            for frame_id, symbol, dso, file, line, kind in frames.iter_rows()
+        }
+        nodes = {0: 0}
+        for stack in sorted(wanted):
+            path = []
+            while stack not in nodes:
+                if stack not in by_id:  # its message is not stored yet
+                    by_id[stack] = (0, -1)
+                path.append(stack)
+                stack = by_id[stack][0]
+            for inner in reversed(path):
+                parent, frame = by_id[inner]
+                number = numbers.get(frame)
+                if number is None:
+                    number = numbers[frame] = trie.frame(Frame("[unknown]"))
+                nodes[inner] = trie.push(nodes[parent], number)
+        return nodes
+
+    # as tables
+
+    def tables(self) -> Tables:
+        """Return the capture's samples and tracepoints in the order of their source."""
+        timed = [end for end in self._ends if end.table_rows.get("perf_events")]
+        if not timed:
+            raise InputError(
+                "this capture holds no samples with times",
+                "flameslice flamegraph draws it",
+                path=self.capture.id,
+            )
+        clocks = {end.clock for end in timed}
+        if len(timed) > 1 and (len(clocks) > 1 or not self.capture.host):
+            raise InputError(
+                f"its {len(timed)} sources are on clocks that nothing relates ({', '.join(sorted(clocks))})",
+                "ingest them as captures of their own",
+                path=self.capture.id,
+            )
+        events = self.collect(
+            self.scan("perf_events").sort("source", "row").select(schema.PERF_EVENTS.names())
+        )
+        frames = self.collect(self.scan("frames").drop("capture", "source", "row").unique("frame_id"))
+        stacks = self.collect(self.scan("stacks").drop("capture", "source", "row").unique("stack_id"))
+        meta = dict(timed[0].meta)
+        if timed[0].arch:
+            meta["arch"] = timed[0].arch
+        return Tables(
+            perf_events=events,
+            frames=frames,
+            stacks=stacks,
+            losses=self.losses(),
+            rows=sum(end.rows for end in timed),
+            clock=timed[0].clock,
+            meta=meta,
+            notes=self.notes(),
+        )
+
+
+def _add(fold: Fold, event: str, comm: str | None, node: int, samples: int, period: int) -> None:
+    weight = fold.weights.setdefault((event, comm, node), [0, 0])
+    weight[0] += samples
+    weight[1] += period
+
+
+def _named(comm: str | None, names: Mapping[int, str]) -> str | None:
+    """Return a process name as text in memory; `:TID` is the thread's later name where there is one."""
+    if comm is not None and comm.startswith(":") and comm[1:].isdigit():
+        comm = names.get(int(comm[1:]), comm)
+    return None if comm is None else unescape(comm)
+
+
+def _counted(events: pl.LazyFrame, keep: SampleFilter) -> pl.LazyFrame:
+    """Return one row per event, process and stack, in order of first appearance."""
+    events = events.filter(~pl.col("event").str.starts_with("PERF_RECORD_"))
+    events = of_origin(events, keep)
+    if keep.from_ns is not None:
+        events = events.filter(pl.col("raw_time") >= keep.from_ns)
+    if keep.to_ns is not None:
+        events = events.filter(pl.col("raw_time") < keep.to_ns)
+    period = pl.col("period")
+    return (
+        events.group_by("event", "comm", "stack_id")
+        .agg(
+            pl.len().alias("samples"),
+            period.fill_null(1).cast(pl.Int128).sum().alias("sum"),
+            period.is_not_null().any().alias("has_period"),
+            pl.min("raw_time").alias("first_ns"),
+            pl.max("raw_time").alias("last_ns"),
+            pl.min("source"),
+            pl.min("row"),
+        )
+        .sort("source", "row")
+        .drop("source", "row")
+    )

@@ -1,0 +1,371 @@
+"""Which captures a store holds, and how far each has come.
+
+    captures/capture=ID/facts/*.json   what was said of it on the control topic, one file a fact, never changed
+    captures/capture=ID/manifest.json  what follows from the facts and the parts: rewritten whenever they change
+    deleted/ID.json                    it was deleted: nothing brings it back
+
+A capture is `complete` when every message that its sources announced is stored, `receiving` while some are missing,
+`partial` when they will not come (a source failed, a message went to the dead letters, the recording was cut), `failed`
+when no source was read.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline import schema
+from pipeline.control import (
+    CaptureFact,
+    DeadFact,
+    DeleteFact,
+    Fact,
+    SourceBegin,
+    SourceFact,
+    name_of,
+    of_json,
+    to_json,
+)
+from pipeline.errors import InputError
+from pipeline.log.wire import PoisonError
+from pipeline.store.parts import PART, Ranges, StoredTable, folder_of, identities_of, ranges_of
+from pipeline.store.place import Place
+
+Status = Literal["receiving", "complete", "partial", "failed"]
+_STORE_FILE = "store.json"
+_MAJOR = schema.SCHEMA_VERSION.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A source of a capture, and how much of it is stored."""
+
+    begin: SourceBegin
+    end: SourceFact | None
+    missing: int  # messages that were announced and are not stored
+    dead: int  # of them in the dead letters
+
+    @property
+    def status(self) -> Status:
+        """Return how far it has come."""
+        if self.end is None:
+            return "receiving"
+        if self.end.status != "complete":
+            return "failed"
+        if self.missing == 0:
+            return "complete"
+        return "partial" if self.dead >= self.missing else "receiving"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCapture:
+    """A capture as the store or the log knows it."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    started_realtime_ns: int
+    host: str
+    recorded_status: str
+    sources: tuple[SourceState, ...]
+    parts: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # table -> paths in the capture's folder
+
+    @property
+    def status(self) -> Status:
+        """Return the status of the whole."""
+        states = {source.status for source in self.sources}
+        if not states or "receiving" in states:
+            return "receiving"
+        if states == {"failed"}:
+            return "failed"
+        if states == {"complete"} and self.recorded_status == "complete":
+            return "complete"
+        return "partial"
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows its sources announced, over all tables."""
+        return sum(sum(one.end.table_rows.values()) for one in self.sources if one.end is not None)
+
+
+class Catalog:
+    """The captures of one store."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def store_id(self) -> str:
+        """Return the random id of this store, made where it has none."""
+        while True:
+            text = self.place.read(_STORE_FILE)
+            if text is not None:
+                break
+            body = {"schema_version": schema.SCHEMA_VERSION, "id": secrets.token_hex(8)}
+            self.place.create(_STORE_FILE, json.dumps(body).encode())
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            path = self.place.target(_STORE_FILE)
+            raise InputError("not the file of a store", "move it away", path=path) from None
+
+    # facts
+
+    def add(self, fact: Fact) -> None:
+        """Keep a fact; the same one again changes nothing."""
+        if isinstance(fact, DeleteFact):
+            self.place.create(f"deleted/{fact.capture}.json", to_json(fact))
+            self.place.remove(f"captures/capture={fact.capture}")
+            return
+        if self.is_deleted(fact.capture):
+            return
+        self.place.create(f"{self._folder(fact.capture)}/facts/{name_of(fact)}", to_json(fact))
+        self.forget_if_deleted(fact.capture)
+
+    def is_deleted(self, capture: str) -> bool:
+        """Return whether a capture was deleted."""
+        return self.place.read(f"deleted/{capture}.json") is not None
+
+    def forget_if_deleted(self, capture: str) -> bool:
+        """Remove what was written of a capture while another process deleted it; return whether it was."""
+        if not self.is_deleted(capture):
+            return False
+        self.place.remove(f"captures/capture={capture}")
+        return True
+
+    def facts(self, capture: str) -> list[Fact]:
+        """Return what is known of a capture."""
+        folder = f"{self._folder(capture)}/facts"
+        found = []
+        for name in self.place.names(folder):
+            text = self.place.read(f"{folder}/{name}")
+            try:
+                if text is not None:
+                    found.append(of_json(text))
+            except PoisonError as error:
+                path = self.place.target(f"{folder}/{name}")
+                raise InputError(f"a damaged fact: {error}", "move it away", path=path) from None
+        return found
+
+    @staticmethod
+    def _folder(capture: str) -> str:
+        return f"captures/capture={capture}"
+
+    # captures
+
+    def ids(self) -> list[str]:
+        """Return the ids of all captures, sorted."""
+        names = self.place.folders("captures")
+        return [name.removeprefix("capture=") for name in names if name.startswith("capture=")]
+
+    def get(self, capture: str, more: Iterable[Fact] = ()) -> StoredCapture | None:
+        """Return a capture as it stands now; `more` are facts that no worker has taken in yet.
+
+        The manifest is believed where it speaks of the same facts and parts as there are.
+        """
+        if self.is_deleted(capture):
+            return None
+        facts = self.facts(capture)
+        for fact in more:
+            if isinstance(fact, DeleteFact):
+                return None
+            if fact not in facts:
+                facts.append(fact)
+        if not facts:
+            return None
+        parts = self.parts(capture)
+        known = self.manifest(capture)
+        if known is not None and known.get("as_of") == _as_of(facts, parts):
+            stored = {
+                key: {source: [(a, b) for a, b in ranges] for source, ranges in per_source.items()}
+                for key, per_source in known["stored"].items()
+            }
+        else:
+            stored = {table: self._stored(capture, table, names) for table, names in parts.items()}
+        return _capture(capture, facts, parts, stored)
+
+    def _stored(self, capture: str, table: str, names: Iterable[str]) -> dict[str, Ranges]:
+        """Return which messages of each source the parts of a table hold, by reading their metadata."""
+        sequences: dict[str, set[int]] = {}
+        for name in names:
+            target = self.place.target(f"{self._folder(capture)}/{name}")
+            for source, ranges in identities_of(target, self.place, name).items():
+                for first, last in ranges:
+                    sequences.setdefault(source, set()).update(range(first, last + 1))
+        return {source: ranges_of(numbers) for source, numbers in sequences.items()}
+
+    def parts(self, capture: str) -> dict[str, tuple[str, ...]]:
+        """Return the live parts of each table, as paths in the capture's folder."""
+        found = {}
+        for table in schema.STORED:
+            names = [name for name in self.place.names(folder_of(capture, table)) if name.startswith(PART)]
+            if names:
+                found[table] = tuple(f"{table}/{name}" for name in names)
+        return found
+
+    def manifest(self, capture: str) -> dict[str, Any] | None:
+        """Return what manifest.json says, None where there is none or it is of another major version."""
+        text = self.place.read(f"{self._folder(capture)}/manifest.json")
+        try:
+            body = None if text is None else json.loads(text)
+        except ValueError:
+            return None  # it follows from the facts: made anew with the next change
+        if not isinstance(body, dict) or str(body.get("schema_version", "")).partition(".")[0] != _MAJOR:
+            return None
+        return body
+
+    def write_manifest(
+        self, capture: str, known: Mapping[str, StoredTable] | None = None
+    ) -> StoredCapture | None:
+        """Make manifest.json follow from facts and parts; return the capture.
+
+        known: what a worker knows of its tables, to spare it reading every part's metadata.
+        """
+        if self.is_deleted(capture):
+            return None
+        facts = self.facts(capture)
+        if not facts:
+            return None
+        parts = self.parts(capture)
+        sources = {fact.source for fact in facts if isinstance(fact, SourceFact)}
+        stored: dict[str, dict[str, Ranges]] = {}
+        for table, names in parts.items():
+            if known is not None and table in known:
+                known[table].refresh()
+                stored[table] = {one: ranges_of(known[table].sequences(one)) for one in sorted(sources)}
+            else:
+                stored[table] = self._stored(capture, table, names)
+        found = _capture(capture, facts, parts, stored)
+        body = describe(found) | {
+            "parts": {table: list(names) for table, names in parts.items()},
+            "stored": stored,
+            "as_of": _as_of(facts, parts),
+        }
+        text = json.dumps(body, indent=1, sort_keys=True).encode() + b"\n"
+        self.place.replace(f"{self._folder(capture)}/manifest.json", text)
+        self.forget_if_deleted(capture)
+        return found
+
+    def all(self, more: Mapping[str, list[Fact]] | None = None) -> list[StoredCapture]:
+        """Return every capture, the newest first; `more` are facts by capture that no worker has taken in yet."""
+        more = more or {}
+        found = (self.get(one, more.get(one, ())) for one in sorted({*self.ids(), *more}))
+        captures = [capture for capture in found if capture is not None]
+        return sorted(captures, key=lambda one: (-one.started_realtime_ns, one.id))
+
+    def resolve(self, text: str, more: Mapping[str, list[Fact]] | None = None) -> StoredCapture | None:
+        """Return the capture of an id, or of a name that only one has; raises InputError where several have it."""
+        more = more or {}
+        by_id = (
+            self.get(text, more.get(text, ())) if "/" not in text and text not in ("", ".", "..") else None
+        )
+        if by_id is not None:
+            return by_id
+        named = [one for one in self.all(more) if one.name == text]
+        if len(named) > 1:
+            ids = ", ".join(one.id for one in named[:5]) + (" ..." if len(named) > 5 else "")
+            raise InputError(f"{len(named)} captures have this name", f"give an id: {ids}", path=text)
+        return named[0] if named else None
+
+
+def describe(capture: StoredCapture) -> dict[str, Any]:
+    """Return a capture for JSON."""
+    return {
+        "schema_version": schema.SCHEMA_VERSION,
+        "id": capture.id,
+        "name": capture.name,
+        "status": capture.status,
+        "labels": dict(capture.labels),
+        "started_realtime_ns": capture.started_realtime_ns,
+        "host": capture.host,
+        "sources": [_describe_source(one) for one in capture.sources],
+    }
+
+
+def _describe_source(state: SourceState) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "source": state.begin.source,
+        "file": state.begin.file,
+        "format": state.begin.format,
+        "size_bytes": state.begin.size_bytes,
+        "status": state.status,
+        "missing_messages": state.missing,
+        "dead_letters": state.dead,
+    }
+    if state.end is not None:
+        body |= {
+            "clock": state.end.clock,
+            "rows": state.end.rows,
+            "table_rows": dict(state.end.table_rows),
+            "problem": state.end.problem,
+            "notes": list(state.end.notes),
+        }
+    return body
+
+
+def _capture(
+    capture: str,
+    facts: Iterable[Fact],
+    parts: Mapping[str, tuple[str, ...]],
+    stored: Mapping[str, Mapping[str, Ranges]],
+) -> StoredCapture:
+    begins: dict[str, SourceBegin] = {}
+    ends: dict[str, SourceFact] = {}
+    dead: dict[str, set[tuple[str, int]]] = {}
+    first: CaptureFact | None = None
+    labels: dict[str, str] = {}
+    for fact in sorted(facts, key=name_of):
+        match fact:
+            case CaptureFact():
+                first = (
+                    fact if first is None or fact.started_realtime_ns < first.started_realtime_ns else first
+                )
+                labels |= fact.labels
+                begins |= {begin.source: begin for begin in fact.sources}
+            case SourceFact():
+                known = ends.get(fact.source)
+                if known is None or _rank(fact) > _rank(known):
+                    ends[fact.source] = fact
+            case DeadFact():
+                dead.setdefault(fact.source, set()).add((fact.table, fact.sequence))
+            case DeleteFact():
+                pass
+    for source in ends:
+        begins.setdefault(source, SourceBegin(source, "", ""))
+    states = []
+    for source, begin in begins.items():
+        end = ends.get(source)
+        missing = _missing(end, stored) if end is not None else set()
+        states.append(SourceState(begin, end, len(missing), len(missing & dead.get(source, set()))))
+    return StoredCapture(
+        id=capture,
+        name=first.name if first is not None else capture,
+        labels=labels,
+        started_realtime_ns=first.started_realtime_ns if first is not None else 0,
+        host=first.host if first is not None else "",
+        recorded_status=first.recorded_status if first is not None else "complete",
+        sources=tuple(sorted(states, key=lambda one: (one.begin.file, one.begin.source))),
+        parts=parts,
+    )
+
+
+def _missing(end: SourceFact, stored: Mapping[str, Mapping[str, Ranges]]) -> set[tuple[str, int]]:
+    missing: set[tuple[str, int]] = set()
+    for table, count in end.messages.items():
+        have = stored.get(table, {}).get(end.source, [])
+        if have != [(0, count - 1)] and count:
+            numbers = {number for first, last in have for number in range(first, last + 1)}
+            missing.update((table, number) for number in range(count) if number not in numbers)
+    return missing
+
+
+def _rank(fact: SourceFact) -> tuple[bool, int]:
+    return fact.status == "complete", fact.ended_realtime_ns
+
+
+def _as_of(facts: Iterable[Fact], parts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return sorted({*(name_of(fact) for fact in facts), *(name for names in parts.values() for name in names)})
