@@ -17,9 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tools.kafka.broker import Cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -164,7 +168,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka_sasl_ssl() -> Iterator[object]:
+def kafka_sasl_ssl() -> Iterator[Cluster]:
     """The session's broker as a Cluster: leave it running. It also listens for SASL over TLS."""
     _need("kafka_cluster")
     with kafka_broker_module().Cluster(1, sasl_ssl=True) as cluster:
@@ -180,7 +184,7 @@ def kafka(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def kafka_cluster() -> Iterator[object]:
+def kafka_cluster() -> Iterator[Cluster]:
     """A Cluster of one broker that the test may stop, kill, pause and start."""
     _need("kafka_cluster")
     with kafka_broker_module().Cluster(1) as cluster:
@@ -188,7 +192,7 @@ def kafka_cluster() -> Iterator[object]:
 
 
 @pytest.fixture
-def kafka_cluster_of_three() -> Iterator[object]:
+def kafka_cluster_of_three() -> Iterator[Cluster]:
     """A Cluster of three brokers that goes on without one of them."""
     _need("kafka_cluster")
     with kafka_broker_module().Cluster(3) as cluster:

@@ -73,7 +73,7 @@ def reserve_port() -> socket.socket:
     return holder
 
 
-def known_brokers(port: int, timeout_s: float = 5.0) -> set[int]:
+def known_brokers(port: int, timeout_s: float) -> set[int]:
     """Ask the broker at port for its metadata; return the ids of the brokers that it says are alive."""
     client_id = b"ready?"
     request = struct.pack(f">hhih{len(client_id)}si", 3, 1, 7, len(client_id), client_id, 0)  # no topics
@@ -138,14 +138,19 @@ class Broker:
         while True:
             if not self.running:
                 raise BrokerError(f"broker {self.node_id} ended while it started:\n{self._last_words()}")
-            with contextlib.suppress(OSError, struct.error):
-                if node_ids <= known_brokers(self.port):
-                    return
+            if node_ids <= self.alive_brokers():
+                return
             if time.monotonic() > end_s:
                 raise BrokerError(
                     f"broker {self.node_id} is not ready after {timeout_s:g} s:\n{self._last_words()}"
                 )
             time.sleep(0.05)
+
+    def alive_brokers(self, timeout_s: float = 5.0) -> set[int]:
+        """Ask it for the ids of all brokers that are alive; none of them where it does not answer in time."""
+        with contextlib.suppress(OSError, struct.error):
+            return known_brokers(self.port, timeout_s)
+        return set()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Ask it to shut down and wait, paused or not; kill it where it does not within timeout_s."""
