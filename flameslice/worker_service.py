@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flameslice import logs
-from pipeline.errors import FlamesliceError
+from pipeline.errors import FlamesliceError, WorkError
 from pipeline.log.protocol import Record
 from pipeline.worker import TOPICS, Observer, Worker
 
@@ -98,7 +98,10 @@ def run(
         if now_s - looked_s < (0.2 if until_empty else _LAG_EVERY_S):
             return stop.is_set()
         looked_s = now_s
-        lag = consumer.lag()
+        try:
+            lag = consumer.lag()
+        except WorkError:
+            return stop.is_set()  # the worker's next step meets it too, and says so
         metrics.set_lag(lag)
         # no partition yet: the group is still being formed
         is_empty = bool(lag) and not any(lag.values())

@@ -93,10 +93,10 @@ SLICES = pl.Schema(
 # one row per event, process and stack, of sources that hold no single samples
 STACK_WEIGHTS = pl.Schema(
     {
-        "event": pl.String,
+        "event": pl.String,  # as in perf_events
         "comm": pl.String,  # null: the source names no process; empty: it is the outermost frame already
         "stack_id": pl.UInt64,  # 0: without frames
-        "samples": pl.Int64,
+        "samples": pl.Int64,  # how many the source counted
         "period": pl.Int64,  # in the source's unit; null: the source has none
     }
 )
@@ -104,7 +104,7 @@ STACK_WEIGHTS = pl.Schema(
 # one row per thread that its source named only after some of its samples
 THREADS = pl.Schema(
     {
-        "tid": pl.Int32,
+        "tid": pl.Int32,  # thread id
         "comm": pl.String,  # the last name
     }
 )
@@ -147,7 +147,7 @@ TABLES: dict[str, pl.Schema] = {
 # what every stored row has before the table's own columns
 KEYS = pl.Schema(
     {
-        "capture": pl.String,
+        "capture": pl.String,  # its id
         "source": pl.String,  # the SHA-256 of a file, or the id of a stream
         "row": pl.Int64,  # where the row stands in its source's table, from 0
     }

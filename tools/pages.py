@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pipeline.losses import REASONS  # noqa: E402  (the checkout's own, wherever this runs)
-from pipeline.schema import SCHEMA_VERSION, TABLES  # noqa: E402
+from pipeline.schema import KEYS, STORED, SCHEMA_VERSION, TABLES  # noqa: E402
 
 TABLES_PAGE = ROOT / "docs" / "tables.md"
 ARCHITECTURE_PAGE = ROOT / "docs" / "architecture.md"
@@ -63,6 +63,15 @@ HEAD = f"""<!-- made by tools/pages.py from pipeline/schema.py and pipeline/loss
 Schema version {SCHEMA_VERSION}. Times are 64-bit integers in ticks of the row's clock (nanoseconds for perf's
 clocks), never floats. Names are valid UTF-8: a byte that is not stands as `\\xNN`, a real backslash as
 `\\x5c`. Ids of frames and stacks are 64-bit content hashes, the same on every machine.
+"""
+
+
+STORED_HEAD = f"""
+## Stored rows
+
+{", ".join(f"`{name}`" for name in STORED)} are kept in the store ([where and how](store.md)); intervals and slices
+are made when a question is asked. A stored row has these columns before the table's own.
+
 """
 
 
@@ -116,6 +125,9 @@ def tables_page() -> str:
             meaning = meanings[column] or EVERYWHERE.get(column, "")
             assert meaning, f"say in a comment in pipeline/schema.py what {name}.{column} means"
             out += [f"| `{column}` | {dtype} | {meaning} |\n"]
+    out += [STORED_HEAD, "| column | type | meaning |\n|---|---|---|\n"]
+    _, meanings = said["keys"]
+    out += [f"| `{column}` | {dtype} | {meanings[column]} |\n" for column, dtype in KEYS.items()]
     out += [REASONS_HEAD]
     out += ["| reason | severity | rows of the file | meaning |\n|---|---|---|---|\n"]
     for name, reason in REASONS.items():

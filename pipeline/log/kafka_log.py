@@ -305,18 +305,19 @@ class KafkaGroupConsumer:
         with self._guard:
             expected = self._next.get(partition)
         if expected is None:
-            expected = self._committed(partition)
-        first = records[0].offset
-        if first > expected and self._went_back.get(partition) != expected:
+            return []  # it came just now: `lost` says where to begin
+        if records[0].offset > expected and self._went_back.get(partition) != expected:
             self._went_back[partition] = expected  # once: a gap that stays was made by retention
-            with self._guard:
-                self._next[partition] = expected
-            with contextlib.suppress(kafka_errors.IllegalStateError, AssertionError):  # taken away meanwhile
-                self._member.seek(TopicPartition(*partition), expected)
+            self._go_to(partition, expected)
             return []
         with self._guard:
-            self._next[partition] = records[-1].offset + 1
+            if partition in self._next:
+                self._next[partition] = records[-1].offset + 1
         return records
+
+    def _go_to(self, partition: Partition, offset: int) -> None:
+        with contextlib.suppress(kafka_errors.IllegalStateError, AssertionError):  # taken away meanwhile
+            self._member.seek(TopicPartition(*partition), offset)
 
     def _committed(self, partition: Partition) -> int:
         """Return where the group reads next in this incarnation of the topic."""
@@ -327,12 +328,26 @@ class KafkaGroupConsumer:
         return int(committed.offset)
 
     def lost(self) -> frozenset[Partition]:
-        """Return the partitions that came or went since the last call."""
+        """Return the partitions that came or went since the last call; reading those here begins at the commit."""
         with self._guard:
             lost, self._lost = frozenset(self._lost), set()
-            for partition in lost:
-                self._next.pop(partition, None)
+        try:
+            with self._log.told():
+                self._begin(lost)
+        except BaseException:
+            with self._guard:
+                self._lost |= lost
+            raise
         return lost
+
+    def _begin(self, partitions: Iterable[Partition]) -> None:
+        """Read what is still this member's from where the group committed."""
+        for partition in partitions:
+            if TopicPartition(*partition) in self._member.assignment():
+                offset = self._committed(partition)
+                with self._guard:
+                    self._next[partition] = offset
+                self._go_to(partition, offset)
 
     def _current_topic_ids(self) -> dict[str, str]:
         self._looked_at_topics_s = time.monotonic()
@@ -349,10 +364,7 @@ class KafkaGroupConsumer:
         changed = {topic for topic, known in self._topic_ids.items() if current.get(topic, known) != known}
         self._topic_ids |= current
         if changed:
-            again = [one for one in self._member.assignment() if one.topic in changed]
-            self.forget(again)
-            for one in again:
-                self._member.seek_to_beginning(one)
+            self.forget(one for one in self._member.assignment() if one.topic in changed)
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:
         """Commit what is still this member's."""
