@@ -6,6 +6,7 @@ names (`perf,perf_root,chromium,corpus,kafka`) may not skip: its absence fails t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +189,22 @@ def kafka(request: pytest.FixtureRequest) -> str:
     _need("kafka")
     given = os.environ.get("FLAMESLICE_TEST_KAFKA")
     return given or request.getfixturevalue("kafka_sasl_ssl").bootstrap
+
+
+@pytest.fixture
+def fresh_kafka(kafka: str) -> str:
+    """The address of a broker that holds no topic of ours."""
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    try:
+        while ours := [topic for topic in admin.list_topics() if topic.startswith("flameslice.")]:
+            with contextlib.suppress(Exception):  # some are on their way out already
+                admin.delete_topics(ours)
+            time.sleep(0.1)
+    finally:
+        admin.close()
+    return kafka
 
 
 @pytest.fixture
