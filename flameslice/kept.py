@@ -23,11 +23,7 @@ class Kept:
         self._facts: dict[str, list[Fact]] | None = None
 
     def _open_log(self) -> Log | None:
-        """Open the log; None where it is embedded and was never made."""
-        path = logs.embedded_path(self._log_url, self._url)
-        if path is not None and not path.exists():
-            return None
-        return logs.open_log(self._log_url, self._log_config, self._catalog)
+        return logs.open_existing(self._log_url, self._log_config, self._catalog)
 
     def facts(self) -> dict[str, list[Fact]]:
         """Return what the log says of captures."""

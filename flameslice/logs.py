@@ -80,6 +80,14 @@ def open_log(log: str | None, config_file: str | None, catalog: Catalog) -> Log:
     return open_kafka(log, config_file)
 
 
+def open_existing(log: str | None, config_file: str | None, catalog: Catalog) -> Log | None:
+    """Open the log that a command names; None where it is embedded and was never made."""
+    path = embedded_path(log, catalog.place.url)
+    if path is not None and not path.exists():
+        return None
+    return open_log(log, config_file, catalog)
+
+
 def group_of(log: str | None, catalog: Catalog) -> str:
     """Return the consumer group that works for a store: a new store has a new one, and so reads from the start."""
     return EMBEDDED_GROUP if embedded_path(log, "") is not None else f"flameslice-{catalog.store_id()}"

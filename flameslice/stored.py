@@ -113,14 +113,14 @@ class StoredCaptureReader:
         weights = self.collect(self.scan("stack_weights").sort("source", "row"))
         events = self.scan("perf_events")
         keep = asked.origins()
-        if asked.has_range:
-            bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
-            keep = asked.resolve(*bounds.row(0))
-        if weights.height and not keep.is_trivial:
+        if weights.height and (asked.has_range or not keep.is_trivial):
             raise UsageError(
                 "this capture holds a source without single samples to filter",
                 "leave out --from, --to, --pid, --tid, --cpu and --comm",
             )
+        if asked.has_range:
+            bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
+            keep = asked.resolve(*bounds.row(0))
         result = Fold()
         result.notes = self.notes()
         result.losses.merge(self.losses())

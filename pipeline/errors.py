@@ -66,8 +66,10 @@ def from_os_error(error: OSError, path: str) -> FlamesliceError:
         errno.EACCES: "check the permissions, or run as a user who may read it",
         errno.EPERM: "check the permissions",
         errno.EISDIR: "give a file",
-        errno.ENOSPC: "free space on that disk, or write elsewhere with -o",
-        errno.EROFS: "write elsewhere with -o",
+        errno.ENOSPC: "free space on that disk, or write elsewhere",
+        errno.EDQUOT: "free space, or write elsewhere",
+        errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write elsewhere",
+        errno.EROFS: "write elsewhere",
     }
     problem = (error.strerror or str(error)).lower()
     return WorkError(problem, remedies.get(error.errno or 0, ""), path=path)

@@ -64,12 +64,13 @@ def show(capture: str, as_json: bool, data: str | None, log: str | None, log_con
         outputs.write(json.dumps(describe(found) | {"losses": told}) + "\n", None)
         return
     lines = [
-        f"{found.id}  {shown(found.name)}",
+        f"{found.id}  {one_line(shown(found.name))}",
         f"  status   {found.status}",
         f"  started  {_moment(found.started_realtime_ns)}",
     ]
     lines += [f"  host     {shown(found.host)}"] if found.host else []
-    lines += [f"  label    {shown(key)}={shown(value)}" for key, value in sorted(found.labels.items())]
+    labels = (f"{shown(key)}={shown(value)}" for key, value in sorted(found.labels.items()))
+    lines += [f"  label    {one_line(label)}" for label in labels]
     for one in found.sources:
         lines.append(f"  source   {shown(one.begin.file)} ({one.begin.format}): {one.status}")
         if one.end is not None:

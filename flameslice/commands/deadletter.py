@@ -11,6 +11,8 @@ from flameslice import outputs
 from flameslice.commands.stores import data_option, log_options
 from pipeline.errors import one_line
 
+_HEADERS = ("capture", "source", "table", "sequence")  # what a message says that it is
+
 
 @click.group(short_help="List and replay messages that could not be stored.")
 def deadletter() -> None:
@@ -26,10 +28,10 @@ def list_letters(as_json: bool, data: str | None, log: str | None, log_config: s
     from flameslice import logs
     from pipeline.log import dead_letters, wire
 
-    opened = logs.open_log(log, log_config, logs.catalog_of(data))
     rows: list[dict[str, Any]] = []
+    opened = logs.open_existing(log, log_config, logs.catalog_of(data))
     try:
-        for letter in dead_letters.pending(opened):
+        for letter in dead_letters.pending(opened) if opened is not None else ():
             headers = wire.text_headers(letter.original)
             rows.append(
                 {
@@ -38,14 +40,12 @@ def list_letters(as_json: bool, data: str | None, log: str | None, log_config: s
                     "partition": letter.partition,
                     "offset": letter.offset,
                     "size_bytes": len(letter.original.value),
-                    **{
-                        name: headers.get(name, "")[:200]
-                        for name in ("capture", "source", "table", "sequence")
-                    },
+                    **{name: headers.get(name, "")[:200] for name in _HEADERS},
                 }
             )
     finally:
-        opened.close()
+        if opened is not None:
+            opened.close()
     if as_json:
         outputs.write(json.dumps({"schema_version": "1.0", "dead_letters": rows}) + "\n", None)
         return
@@ -66,9 +66,11 @@ def replay(data: str | None, log: str | None, log_config: str | None) -> None:
     from flameslice import logs
     from pipeline.log import dead_letters
 
-    opened = logs.open_log(log, log_config, logs.catalog_of(data))
-    try:
-        count = dead_letters.replay(opened)
-    finally:
-        opened.close()
+    opened = logs.open_existing(log, log_config, logs.catalog_of(data))
+    count = 0
+    if opened is not None:
+        try:
+            count = dead_letters.replay(opened)
+        finally:
+            opened.close()
     outputs.write(f"{count} sent back\n", None)

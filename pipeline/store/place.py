@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from pipeline.errors import UsageError, from_os_error
+from pipeline.errors import InputError, UsageError, from_os_error
 
 Creation = Literal["created", "exists", "moved"]
 DRAFT = ".draft-"  # what a file is called while it is written; no glob of ours finds it
@@ -80,14 +80,22 @@ def open_place(url: str) -> Place:
     """Return the store of a path, a file: URL or an s3: URL."""
     scheme, _, rest = url.partition("://")
     if not rest:
-        return LocalPlace(Path(url))
+        return _local(Path(url))
     if scheme == "file":
-        return LocalPlace(Path("/" + rest.lstrip("/")))
+        return _local(Path("/" + rest.lstrip("/")))
     if scheme in ("s3", "s3a"):
         from pipeline.store.objects import ObjectPlace
 
         return ObjectPlace(url)
     raise UsageError(f"no store of kind {scheme}:", "give a path, or s3://bucket/prefix")
+
+
+def _local(root: Path) -> LocalPlace:
+    """Return a folder as a place; what is there and is no folder must not look like an empty store."""
+    with _told(root):
+        if root.exists() and not root.is_dir():
+            raise InputError("not a directory", "give the directory of a store", path=str(root))
+    return LocalPlace(root)
 
 
 class LocalPlace:
