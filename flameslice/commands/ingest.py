@@ -39,8 +39,8 @@ def ingest(
 ) -> int:
     """Keep PATH... in the store: loose files as one capture, each capture directory or archive as its own.
 
-    Prints the captures' ids. The same files again add nothing; a run that was killed goes on where it was. Without --log
-    everything is done when this ends; with Kafka, `flameslice worker` does the rest.
+    Prints the captures' ids. The same files again add nothing; a run that was killed goes on where it was.
+    Without --log everything is done when this ends; with Kafka, `flameslice worker` does the rest.
     """
     from flameslice.ingest import ingest as ingest_paths
 

@@ -37,8 +37,8 @@ def worker(
 ) -> int:
     """Store what the log holds: reads messages, writes Parquet, each message once however often it is stopped.
 
-    Several workers of one group share the partitions. SIGTERM ends it after what it holds is stored. Spans of its own go
-    to OTEL_EXPORTER_OTLP_ENDPOINT where that is set.
+    Several workers of one group share the partitions. SIGTERM ends it after what it holds is stored. Spans of its own
+    go to OTEL_EXPORTER_OTLP_ENDPOINT where that is set.
     """
     from flameslice import worker_service
 
