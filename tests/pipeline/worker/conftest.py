@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -108,6 +109,32 @@ class Bench:
             stderr=subprocess.PIPE,
         )
 
+    @contextlib.contextmanager
+    def service(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run `flameslice worker` while entered; then SIGTERM ends it, and it must say that all went well."""
+        command = [sys.executable, "-m", "flameslice", "worker", "--log", self.log_url, "--data", str(self.data)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE) as process:
+            try:
+                yield process
+                process.terminate()
+                _, errors = process.communicate(timeout=60)
+            except BaseException as error:
+                process.kill()
+                error.add_note(process.communicate()[1].decode())  # what the worker said
+                raise
+            assert process.returncode == 0, errors.decode()
+
+    def wait_until_complete(self, timeout_s: float = 90) -> None:
+        """Wait until the store says that both captures are complete."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            found = [self.catalog.get(name) for name in self.made.tables]
+            if all(one is not None and one.status == "complete" for one in found):
+                return
+            assert time.monotonic() < deadline_s, [one and one.status for one in found]
+            time.sleep(0.2)
+
     def run_worker(self, point: str = "never", number: int = 1) -> int:
         with self.worker(point, number) as process:
             _, errors = process.communicate(timeout=120)
@@ -177,3 +204,9 @@ def bench_on(servers: str, tmp_path: Path) -> Bench:
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A bench on each log."""
     yield request.getfixturevalue("embedded" if request.param == "embedded" else "kafka_bench")
+
+
+@pytest.fixture(name="bench_on")
+def bench_on_fixture() -> Callable[[str, Path], Bench]:
+    """Make a bench on a broker of one's own."""
+    return bench_on

@@ -1,0 +1,113 @@
+"""A broker restarted, one of three gone, a topic made anew under a running worker: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.log.kafka_log import KafkaLog
+
+if TYPE_CHECKING:
+    from tools.kafka.broker import Cluster
+
+pytestmark = pytest.mark.xdist_group("kafka")
+
+
+class Appending:
+    """Appends the captures in a thread, slowly enough for something to happen meanwhile."""
+
+    def __init__(self, bench: Any) -> None:
+        self._bench = bench
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self.half = threading.Event()
+
+    def __enter__(self) -> Appending:
+        self._thread.start()
+        assert self.half.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        if self._problem is not None:
+            raise self._problem
+
+    def _run(self) -> None:
+        try:
+            messages = self._bench.made.messages
+            log = self._bench.open_log()
+            for start in range(0, len(messages), 20):
+                log.append(messages[start : start + 20])
+                log.flush()
+                time.sleep(0.05)
+                if start >= len(messages) // 3:
+                    self.half.set()
+            log.close()
+        except BaseException as error:
+            self._problem = error
+        finally:
+            self.half.set()
+
+
+def test_a_broker_restarted_under_producer_and_worker(
+    kafka_cluster: Cluster, tmp_path: Path, bench_on: Any
+) -> None:
+    bench = bench_on(kafka_cluster.bootstrap, tmp_path)
+    with bench.service():
+        with Appending(bench):
+            kafka_cluster.brokers[0].stop()
+            time.sleep(1)
+            kafka_cluster.brokers[0].start()
+        bench.wait_until_complete()
+    bench.check()
+
+
+def test_a_broker_killed_under_producer_and_worker(
+    kafka_cluster: Cluster, tmp_path: Path, bench_on: Any
+) -> None:
+    bench = bench_on(kafka_cluster.bootstrap, tmp_path)
+    with bench.service():
+        with Appending(bench):
+            kafka_cluster.brokers[0].kill()
+            kafka_cluster.brokers[0].start()
+        bench.wait_until_complete()
+    bench.check()
+
+
+def test_one_of_three_brokers_gone(kafka_cluster_of_three: Cluster, tmp_path: Path, bench_on: Any) -> None:
+    bench = bench_on(kafka_cluster_of_three.bootstrap, tmp_path)
+    with bench.service():
+        with Appending(bench):
+            kafka_cluster_of_three.brokers[1].stop()
+        bench.wait_until_complete()
+    bench.check()
+
+
+def test_a_topic_made_anew_under_a_running_worker(kafka_bench: Any) -> None:
+    from kafka import KafkaAdminClient
+
+    bench = kafka_bench
+    with bench.service():
+        bench.append(bench.made.messages[:200])
+        time.sleep(3)
+        admin = KafkaAdminClient(bootstrap_servers=bench.log_url.removeprefix("kafka://"))
+        admin.delete_topics(["flameslice.perf_events"])
+        time.sleep(1)
+        admin.close()
+        bench.append()  # more messages than the offsets that were read: none of them may be passed over
+        bench.wait_until_complete()
+    bench.check()
+
+
+def test_an_unreachable_broker_is_one_clear_line(tmp_path: Path) -> None:
+    from pipeline.errors import WorkError
+
+    with pytest.raises(WorkError, match="Kafka") as caught:
+        KafkaLog("127.0.0.1:1", timeout_s=1)
+    assert "check the address" in str(caught.value)
+    assert "\n" not in str(caught.value)
