@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
@@ -18,6 +19,7 @@ from pipeline.folds import EventTotals, Fold
 from pipeline.loss_table import losses_of
 from pipeline.losses import Loss
 from pipeline.stacks import Frame, StackTrie
+from pipeline.store import causes
 from pipeline.store.catalog import Catalog, StoredCapture
 from pipeline.store.place import open_place
 from pipeline.table_filter import of_origin
@@ -25,9 +27,11 @@ from pipeline.tables import Tables
 from pipeline.text import unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PREFIX = "capture:"
+Result = TypeVar("Result")
+_TRIES = 5  # a capture is compacted once, seldom twice, while it is read
 
 
 def data_url(given: str | None, env: Mapping[str, str] = os.environ) -> str:
@@ -57,6 +61,18 @@ def find(argument: str, data: str | None) -> StoredCaptureReader | None:
     return None
 
 
+class MovedError(WorkError):
+    """Parts went away while they were read: compaction put others in their place, with the same rows."""
+
+
+def again_if_moved(read: Callable[[], Result]) -> Result:
+    """Return what read returns, called again where compaction came in between."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(MovedError):
+            return read()
+    return read()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredCaptureReader:
     """One capture of a store, ready to be read."""
@@ -74,12 +90,17 @@ class StoredCaptureReader:
         names = self.catalog.parts(self.capture.id).get(table, ())
         columns = {**schema.KEYS, **schema.TABLES[table]}
         if not names:
+            if self._is_stored(table):  # the folder was read while another took its place
+                raise MovedError(
+                    "its parts changed while they were read", "run it again", path=self.capture.id
+                )
             return pl.LazyFrame(schema=columns)
         targets = [place.target(f"captures/capture={self.capture.id}/{name}") for name in names]
         options = place.options()
         return pl.scan_parquet(
             targets,
             storage_options=dict(options) if options else None,
+            glob=False,  # a [ in the store's path is no pattern
             hive_partitioning=False,
             extra_columns="ignore",
             missing_columns="insert",
@@ -87,17 +108,20 @@ class StoredCaptureReader:
         )
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
-        """Run a query; what compaction takes away meanwhile is an error to try again."""
+        """Run a query; raises WorkError where a part cannot be read, MovedError where compaction took it away."""
         try:
             return query.collect()
-        except (FileNotFoundError, pl.exceptions.ComputeError, OSError) as error:
-            raise WorkError(
-                f"reading failed: {str(error).splitlines()[0][:200]}", "run it again", path=self.capture.id
+        except FileNotFoundError as error:
+            raise MovedError(
+                "its parts changed while they were read", "run it again", path=self.capture.id
             ) from error
+        except (pl.exceptions.ComputeError, OSError) as error:
+            words, remedy = causes.explain(error, "run it again")
+            raise WorkError(f"reading failed: {words}", remedy, path=self.capture.id) from error
 
     def losses(self) -> tuple[Loss, ...]:
         """Return the losses of all sources."""
-        return losses_of(self.collect(self.scan("losses").sort("source", "row")))
+        return again_if_moved(lambda: losses_of(self.collect(self.scan("losses").sort("source", "row"))))
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader of results must know."""
@@ -106,10 +130,17 @@ class StoredCaptureReader:
             told.append(f"the capture is {self.capture.status}: what is missing is not in this result")
         return tuple(dict.fromkeys(told))
 
+    def _is_stored(self, table: str) -> bool:
+        """Return whether the capture was known to hold rows of a table."""
+        return bool(self.capture.parts.get(table))
+
     # as a fold
 
     def fold(self, asked: Asked) -> Fold:
         """Count the stacks of the capture, filtered, as reading its files would."""
+        return again_if_moved(lambda: self._fold(asked))
+
+    def _fold(self, asked: Asked) -> Fold:
         weights = self.collect(self.scan("stack_weights").sort("source", "row"))
         events = self.scan("perf_events")
         keep = asked.origins()
@@ -188,6 +219,9 @@ class StoredCaptureReader:
 
     def tables(self) -> Tables:
         """Return the capture's samples and tracepoints in the order of their source."""
+        return again_if_moved(self._tables)
+
+    def _tables(self) -> Tables:
         timed = [end for end in self._ends if end.table_rows.get("perf_events")]
         if not timed:
             raise InputError(

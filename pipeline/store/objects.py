@@ -2,7 +2,7 @@
 
 A part is published with If-None-Match, so that of two writers of one name one fails. Settings and credentials come from
 the environment, as every S3 client reads it: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL
-(plain http only to loopback), or from the machine's role.
+(plain http only to loopback, or with AWS_ALLOW_HTTP=true), or from the machine's role.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from pipeline.errors import UsageError, WorkError
+from pipeline.errors import InputError, UsageError, WorkError, from_os_error
+from pipeline.store import causes
 from pipeline.store.place import Creation
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# our choice: who waits at a terminal hears within two minutes of an address that takes every word and never answers
+_CONNECT_S, _REQUEST_S, _RETRY_S, _RETRIES = 5, 60, 45, 5
+_CHUNK_BYTES = 8 << 20  # of a file that is sent in pieces
+_CHUNKS = 9_000  # S3 takes 10,000 pieces of one file
+_CHUNKS_AT_ONCE = 4
 
 
 class ObjectPlace:
@@ -32,18 +39,20 @@ class ObjectPlace:
     def __init__(self, url: str) -> None:
         from obstore.store import S3Store
 
-        parts = urlsplit(url)
-        if not parts.netloc:
+        _, _, rest = url.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        prefix = prefix.strip("/")
+        if not bucket:
             raise UsageError(f"no bucket in {url!r}", "give s3://bucket/prefix")
-        self.url = url.rstrip("/")
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._options = _options(os.environ)
         with self._told(""):
             self._store: S3Store = S3Store(
-                parts.netloc,
-                prefix=parts.path.strip("/") or None,
+                bucket,
+                prefix=prefix or None,
                 config=self._options,  # type: ignore[arg-type]
-                client_options={"allow_http": True} if "aws_endpoint_url" in self._options else {},
-                retry_config={"max_retries": 5},
+                client_options={"connect_timeout": f"{_CONNECT_S}s", "timeout": f"{_REQUEST_S}s"},
+                retry_config={"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)},
             )
 
     def options(self) -> Mapping[str, str]:
@@ -69,7 +78,9 @@ class ObjectPlace:
         with self._told(path):
             try:
                 return bytes(obstore.get(self._store, path).bytes())
-            except NotFoundError:
+            except FileNotFoundError as error:
+                if causes.code_of(error) == "NoSuchBucket":
+                    raise
                 return None
 
     def create(self, path: str, data: bytes) -> bool:
@@ -85,8 +96,19 @@ class ObjectPlace:
             obstore.put(self._store, path, data)
 
     def put_file(self, path: str, source: Path) -> None:
-        with self._told(path), source.open("rb") as read:
-            obstore.put(self._store, path, read)
+        try:
+            size_bytes = source.stat().st_size
+            read = source.open("rb")
+        except OSError as error:
+            raise from_os_error(error, str(source)) from error
+        with read, self._told(path):
+            obstore.put(
+                self._store,
+                path,
+                read,
+                chunk_size=max(_CHUNK_BYTES, -(-size_bytes // _CHUNKS)),
+                max_concurrency=_CHUNKS_AT_ONCE,
+            )
 
     def remove(self, path: str) -> None:
         with self._told(path):
@@ -104,9 +126,15 @@ class ObjectPlace:
         try:
             yield
         except (BaseError, OSError) as error:
-            words = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-            remedy = "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials"
-            raise WorkError(f"the object store failed: {words}", remedy, path=self.target(path)) from error
+            words, remedy = causes.explain(
+                error, "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials"
+            )
+            raise WorkError(words, remedy, path=self.target(path)) from error
+        except (
+            ValueError
+        ) as error:  # of obstore: what no object may be called; of Python: bytes that are no UTF-8
+            problem = "an object store takes no such name"
+            raise InputError(problem, "rename the file", path=self.target(path)) from error
 
 
 class ObjectFolder:
@@ -139,9 +167,17 @@ def _options(env: Mapping[str, str]) -> dict[str, str]:
     )
     options = {name: env[name.upper()] for name in names if env.get(name.upper())}
     options.setdefault("aws_region", env.get("AWS_DEFAULT_REGION") or "us-east-1")
-    endpoint = options.get("aws_endpoint_url", "")
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or options.get("aws_endpoint_url", "")
+    if endpoint:
+        options["aws_endpoint_url"] = endpoint
     if endpoint.startswith("http://"):
-        if urlsplit(endpoint).hostname not in _LOOPBACK:
-            raise UsageError(f"AWS_ENDPOINT_URL {endpoint} is not encrypted", "give an https: address")
+        is_allowed = env.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+        if urlsplit(endpoint).hostname not in _LOOPBACK and not is_allowed:
+            raise UsageError(
+                f"AWS_ENDPOINT_URL {endpoint} is not encrypted",
+                "give an https: address, or set AWS_ALLOW_HTTP=true where the network is to be trusted",
+            )
         options["aws_allow_http"] = "true"
+    elif endpoint and not endpoint.startswith("https://"):
+        raise UsageError(f"AWS_ENDPOINT_URL {endpoint} is no address", "give https://host")
     return options

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipeline import schema
-from pipeline.errors import InputError
+from pipeline.errors import InputError, WorkError
 from pipeline.log.wire import Rows
+from pipeline.store import causes
 from pipeline.store.place import Folder, Place
 
 PART = "part-"
@@ -87,6 +88,7 @@ class StoredTable:
 
     def publish(self, source: str, rows: Sequence[Rows], origin: Origin) -> int:
         """Store the messages that are not stored yet; return how many rows were added."""
+        refused = ""
         while True:
             stored = self.sequences(source)
             new = {one.identity.sequence: one for one in rows if one.identity.sequence not in stored}
@@ -102,14 +104,15 @@ class StoredTable:
                 case "created":
                     self._learn(name, identities)
                     return table.height
+                case "exists" if name == refused:
+                    raise InputError(
+                        "this part does not hold what its name says",
+                        "move it away: the worker then writes it anew",
+                        path=self._place.target(f"{folder_of(self._capture, self._table)}/{name}"),
+                    )
                 case "exists":
+                    refused = name
                     self.refresh()
-                    if ordered[0].identity.sequence not in self.sequences(source):
-                        raise InputError(
-                            "this part does not hold what its name says",
-                            "move it away: the worker then writes it anew",
-                            path=self._place.target(f"{folder_of(self._capture, self._table)}/{name}"),
-                        )
                 case "moved":
                     self.refresh()
 
@@ -169,7 +172,10 @@ def to_parquet(
 
 
 def identities_of(target: str, place: Place, name: str) -> Mapping[str, Ranges]:
-    """Return which messages of which source a part holds; raises InputError where it cannot be told."""
+    """Return which messages of which source a part holds; raises InputError where it cannot be told.
+
+    Raises WorkError where it cannot be reached.
+    """
     try:
         options = place.options()
         metadata = pl.read_parquet_metadata(target, storage_options=dict(options) if options else None)
@@ -182,6 +188,9 @@ def identities_of(target: str, place: Place, name: str) -> Mapping[str, Ranges]:
             source: [(int(first), int(last)) for first, last in ranges]
             for source, ranges in json.loads(metadata[_META + "identities"]).items()
         }
+    except OSError as error:  # it went away meanwhile, or the object store failed: not the part's fault
+        words, remedy = causes.explain(error, "run it again")
+        raise WorkError(f"reading failed: {words}", remedy, path=name) from error
     except (pl.exceptions.PolarsError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"not a part of a store: {error}", "move it away, or restore the store", path=name
