@@ -7,6 +7,7 @@ deleted and made again is read from its beginning.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any
 
 import kafka
 from kafka import errors as kafka_errors
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from pipeline.errors import InputError, WorkError
 from pipeline.log.config import LogConfig
@@ -25,7 +26,17 @@ _IN_FLIGHT_BYTES = 32 << 20
 _POLL_RECORDS = 16  # of at most 900 KiB each
 _REQUEST_MS = 15_000
 _LOOK_AT_TOPICS_S = 2.0
+_STUCK_S = 20.0  # our choice: a rebalance takes a second or two
 _LARGEST_MESSAGE_BYTES = 2 << 20  # a dead letter carries the whole message and why
+_CLIENT_LOGGER = logging.getLogger("kafka")
+_CAUSES = (
+    "SaslAuthenticationFailed",
+    "SSL",
+    "certificate",
+    "ECONNREFUSED",
+    "Name or service",
+    "socket disconnected",
+)
 _MOVED_ON = (
     kafka_errors.CommitFailedError,
     kafka_errors.IllegalGenerationError,
@@ -33,6 +44,22 @@ _MOVED_ON = (
     kafka_errors.RebalanceInProgressError,
     kafka_errors.RetriableError,
 )
+
+
+class _LastWords(logging.Handler):
+    """Keeps what the client said last of a failed connection: its errors do not carry it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        words = record.getMessage()
+        # of what it says about one failure, only this names the cause
+        for cause in _CAUSES:
+            if cause in words:
+                self.text = words[words.index(cause) :].splitlines()[0][:200]
+                return
 
 
 class KafkaLog:
@@ -48,6 +75,9 @@ class KafkaLog:
         self._sent_bytes = 0
         self._known_topics: set[str] = set()
         self._reader: Any = None
+        self._last_words = _LastWords()
+        _CLIENT_LOGGER.addHandler(self._last_words)
+        _CLIENT_LOGGER.propagate = False  # what matters of it is in our errors
         with self.told():
             self.admin = kafka.KafkaAdminClient(**self._settings(kafka.KafkaAdminClient))
             self.identity: str = self.admin.describe_cluster()["cluster_id"]
@@ -76,6 +106,8 @@ class KafkaLog:
     def _error(self, error: BaseException) -> Exception:
         where = f"kafka://{self._servers}"
         words = str(error) or type(error).__name__
+        if isinstance(error, kafka_errors.KafkaTimeoutError) and self._last_words.text:
+            words = f"{words} ({self._last_words.text})"
         if isinstance(error, kafka_errors.AuthorizationError | kafka_errors.SaslAuthenticationFailedError):
             remedy = "check the user, the password and the rights in --log-config"
         elif isinstance(error, kafka_errors.KafkaTimeoutError | kafka_errors.KafkaConnectionError | OSError):
@@ -210,7 +242,7 @@ class KafkaLog:
 
     @contextlib.contextmanager
     def _member(self, group: str) -> Iterator[Any]:
-        member = kafka.KafkaConsumer(**self._consumer_settings(group_id=group))
+        member = self.new_member(group)
         try:
             yield member
         finally:
@@ -233,8 +265,11 @@ class KafkaLog:
         with self.told():
             for topic in topics:
                 self._make_topic(topic)
-            member = kafka.KafkaConsumer(**self._consumer_settings(group_id=group))
-        return KafkaGroupConsumer(self, member, topics)
+        return KafkaGroupConsumer(self, group, topics)
+
+    def new_member(self, group: str) -> Any:
+        """Return a client that can join a group."""
+        return kafka.KafkaConsumer(**self._consumer_settings(group_id=group))
 
     def close(self) -> None:
         """Leave; what was appended and not flushed is waited for no longer."""
@@ -243,6 +278,7 @@ class KafkaLog:
                 with contextlib.suppress(Exception):  # it is over anyway
                     client.close() if client is not self._producer else client.close(timeout=5)
         self._producer = self._reader = None
+        _CLIENT_LOGGER.removeHandler(self._last_words)
 
 
 class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
@@ -268,18 +304,37 @@ class KafkaGroupConsumer:
     committed last, without a gap; where a gap shows, reading goes back.
     """
 
-    def __init__(self, log: KafkaLog, member: Any, topics: Sequence[str]) -> None:
-        self._log, self._member = log, member
-        self._topics = tuple(topics)
+    def __init__(self, log: KafkaLog, group: str, topics: Sequence[str]) -> None:
+        self._log, self._group, self._topics = log, group, tuple(topics)
         self._guard = threading.Lock()
         self._lost: set[Partition] = set()
         self._next: dict[Partition, int] = {}  # what is to come next
         self._went_back: dict[Partition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._looked_at_topics_s = 0.0
+        self._stable_s = time.monotonic()  # when the group was last seen to work
         with log.told():
             self._topic_ids = self._current_topic_ids()
-            member.subscribe(topics=list(topics), listener=_Listener(self))
+            self._member = self._joining()
+
+    def _joining(self) -> Any:
+        member = self._log.new_member(self._group)
+        member.subscribe(topics=list(self._topics), listener=_Listener(self))
+        return member
+
+    def _rejoin_if_stuck(self) -> None:
+        """Begin anew where joining never ends: the client waits for ever for an answer that a broker's end took."""
+        now_s = time.monotonic()
+        if self._member.group_metadata().state == MemberState.STABLE:
+            self._stable_s = now_s
+        elif now_s - self._stable_s > _STUCK_S:
+            self._stable_s = now_s
+            with self._guard:
+                gone = [TopicPartition(*partition) for partition in self._next]
+            self.forget(gone)
+            old, self._member = self._member, self._joining()
+            with contextlib.suppress(Exception):  # the group forgets it anyway
+                old.close(autocommit=False, timeout_ms=2000)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that partitions came or went: what was read of them counts no more."""
@@ -294,6 +349,7 @@ class KafkaGroupConsumer:
             if time.monotonic() - self._looked_at_topics_s > _LOOK_AT_TOPICS_S:
                 self._look_at_topics()
             found = self._member.poll(timeout_ms=int(timeout_s * 1000))
+            self._rejoin_if_stuck()
             records: list[Record] = []
             for topic_partition, raw in found.items():
                 partition = Partition(topic_partition.topic, topic_partition.partition)

@@ -135,7 +135,14 @@ def _table(value: bytes, columns: pl.Schema) -> pl.DataFrame:
         arrow = arrow.select([name for name in dict.fromkeys(arrow.schema.names) if name in columns])
         arrow.validate(full=True)
         table = pl.from_arrow(arrow)
-    except (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        MemoryError,
+        ValueError,
+        KeyError,
+        pl.exceptions.PolarsError,
+    ) as error:
         raise PoisonError(f"not a readable Arrow stream: {str(error).splitlines()[0][:200]}") from None
     assert isinstance(table, pl.DataFrame)
     for name, kind in columns.items():

@@ -30,7 +30,7 @@ from pipeline.control import (
     to_json,
 )
 from pipeline.errors import InputError
-from pipeline.log.wire import PoisonError
+from pipeline.log.wire import PoisonError, is_capture_id
 from pipeline.store.parts import PART, Ranges, StoredTable, folder_of, identities_of, ranges_of
 from pipeline.store.place import Place
 
@@ -260,9 +260,7 @@ class Catalog:
     def resolve(self, text: str, more: Mapping[str, list[Fact]] | None = None) -> StoredCapture | None:
         """Return the capture of an id, or of a name that only one has; raises InputError where several have it."""
         more = more or {}
-        by_id = (
-            self.get(text, more.get(text, ())) if "/" not in text and text not in ("", ".", "..") else None
-        )
+        by_id = self.get(text, more.get(text, ())) if is_capture_id(text) else None
         if by_id is not None:
             return by_id
         named = [one for one in self.all(more) if one.name == text]

@@ -147,7 +147,7 @@ def _is_worth_it(place: LocalPlace, capture: str, names: Sequence[str], part_row
 
 def _rows_of(place: LocalPlace, capture: str, name: str) -> int:
     path = place.root / f"captures/capture={capture}" / name
-    return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
 
 
 def _generation(name: str) -> int:
@@ -177,6 +177,7 @@ def _portions(
     root = place.root / f"captures/capture={capture.id}"
     rows = pl.scan_parquet(
         [root / name for name in capture.parts[table]],
+        glob=False,
         hive_partitioning=False,
         missing_columns="insert",
         extra_columns="ignore",
@@ -234,6 +235,7 @@ def _list_in_manifest(place: LocalPlace, catalog: Catalog, capture: str, live: d
 def _finish(place: LocalPlace, catalog: Catalog, capture: str) -> None:
     """Go on with a compaction from wherever it is; remove what one left behind that never came to its manifest."""
     root = place.root / f"captures/capture={capture}"
+    place.sweep(f"captures/capture={capture}")
     try:
         leftovers = [
             name

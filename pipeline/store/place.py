@@ -78,8 +78,8 @@ class Place(Protocol):
 
 def open_place(url: str) -> Place:
     """Return the store of a path, a file: URL or an s3: URL."""
-    scheme, _, rest = url.partition("://")
-    if not rest:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         return _local(Path(url))
     if scheme == "file":
         return _local(Path("/" + rest.lstrip("/")))
@@ -164,10 +164,12 @@ class LocalPlace:
 
     def put_file(self, path: str, source: Path) -> None:
         above, _, name = path.rpartition("/")
-        with _told(self.root / path):
+        with _told(source):
+            read = source.open("rb")
+        with read, _told(self.root / path):
             folder = self._made(above)
             with _draft(folder) as draft:
-                with source.open("rb") as read, _created(draft) as out:
+                with _created(draft) as out:
                     shutil.copyfileobj(read, out, 4 << 20)
                     out.flush()
                     os.fsync(out.fileno())
@@ -215,9 +217,12 @@ class LocalFolder:
     def create(self, name: str, data: bytes) -> Creation:
         draft = f"{DRAFT}{secrets.token_hex(8)}"
         with _told(self._path / name):
-            handle = os.open(
-                draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._handle
-            )
+            try:
+                handle = os.open(
+                    draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._handle
+                )
+            except FileNotFoundError:
+                return "moved"  # the folder was removed
             try:
                 with os.fdopen(handle, "wb") as out:
                     out.write(data)
@@ -226,6 +231,8 @@ class LocalFolder:
                 os.link(draft, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
             except FileExistsError:
                 return "exists"
+            except FileNotFoundError:
+                return "moved"  # removed meanwhile, and the draft with it
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(draft, dir_fd=self._handle)

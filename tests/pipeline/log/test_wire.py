@@ -1,10 +1,11 @@
-"""Messages: the same rows make the same ones, none is too large, every reader of Arrow can read them, poison is told."""
+"""Messages: the same rows make the same ones, none is too large, every reader of Arrow reads them, poison is told."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import io
+import itertools
 
 import polars as pl
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pipeline import schema
 from pipeline.log import wire
 from pipeline.log.arrow_size import unpacked_bytes
 from pipeline.log.protocol import MAX_MESSAGE_BYTES, Message
-from pipeline.log.wire import Identity, PoisonError, Splitter
+from pipeline.log.wire import PoisonError, Splitter
 
 CAPTURE, SOURCE = "c1", "ab" * 32
 
@@ -61,7 +62,7 @@ def test_the_same_rows_make_the_same_messages_however_they_arrive(
 ) -> None:
     whole = events(90, args)
     edges = [0, *sorted(cuts), 90]
-    pieces = [whole[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[start:end] for start, end in itertools.pairwise(edges)]
     messages = split(pieces, row_bytes=row_bytes)
     assert messages == split([whole], row_bytes=row_bytes)
     rows = [wire.decode(message) for message in messages]

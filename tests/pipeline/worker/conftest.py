@@ -112,7 +112,16 @@ class Bench:
     @contextlib.contextmanager
     def service(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run `flameslice worker` while entered; then SIGTERM ends it, and it must say that all went well."""
-        command = [sys.executable, "-m", "flameslice", "worker", "--log", self.log_url, "--data", str(self.data)]
+        command = [
+            sys.executable,
+            "-m",
+            "flameslice",
+            "worker",
+            "--log",
+            self.log_url,
+            "--data",
+            str(self.data),
+        ]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE) as process:
             try:
@@ -201,9 +210,10 @@ def bench_on(servers: str, tmp_path: Path) -> Bench:
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.xdist_group("kafka"))])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest) -> Bench:
     """A bench on each log."""
-    yield request.getfixturevalue("embedded" if request.param == "embedded" else "kafka_bench")
+    found: Bench = request.getfixturevalue("embedded" if request.param == "embedded" else "kafka_bench")
+    return found
 
 
 @pytest.fixture(name="bench_on")

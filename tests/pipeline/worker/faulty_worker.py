@@ -74,9 +74,10 @@ def main() -> None:
     while time.monotonic() - idle_since_s < 3.0:
         if worker.step(0.2) > 0:
             idle_since_s = time.monotonic()
-        elif path is not None and not any(consumer.lag().values()):
-            break
-        elif path is None and (lag := consumer.lag()) and not any(lag.values()) and len(lag) > 8:
+            continue
+        lag = consumer.lag()
+        # on Kafka the partitions come one by one
+        if not any(lag.values()) and (path is not None or len(lag) > 8):
             break
     worker.flush()
     worker.close()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.structs import MemberState
 
+from pipeline.log import kafka_log
 from pipeline.log.kafka_log import KafkaLog
+from pipeline.log.protocol import Message
 
 if TYPE_CHECKING:
     from tools.kafka.broker import Cluster
@@ -111,3 +115,39 @@ def test_an_unreachable_broker_is_one_clear_line(tmp_path: Path) -> None:
         KafkaLog("127.0.0.1:1", timeout_s=1)
     assert "check the address" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class NeverJoins:
+    """A client that waits for ever for an answer to its joining: kafka-python 3.0.12 does after a broker's end."""
+
+    def poll(self, timeout_ms: int) -> dict[object, object]:
+        time.sleep(timeout_ms / 1000)
+        return {}
+
+    def group_metadata(self) -> Any:
+        return SimpleNamespace(state=MemberState.REBALANCING)
+
+    def close(self, **_: object) -> None:
+        """Close nothing."""
+
+
+def test_a_worker_that_never_gets_to_join_begins_anew(
+    fresh_kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_log, "_STUCK_S", 1.0)
+    log = KafkaLog(fresh_kafka)
+    message = Message("flameslice.frames", b"k", b"v")
+    log.append([message])
+    log.flush()
+    consumer = log.consume("g", ["flameslice.frames"])
+    consumer._member.close()
+    consumer._member = NeverJoins()
+    found: list[Message] = []
+    deadline_s = time.monotonic() + 30
+    while not found and time.monotonic() < deadline_s:
+        records = consumer.poll(0.3)
+        lost = consumer.lost()
+        found += [record.message for record in records if record.partition not in lost]
+    consumer.close()
+    log.close()
+    assert found == [message]
