@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 OnBytes = Callable[[int], None]
 _META_BYTES = 1024  # of one header field of a source
+_LONGEST_NAME = 60  # of a file that is renamed: no disk refuses it, in any letters
 _TEXT_FORMAT = "perf_script"
 _CLOCKS_FORMAT = "clock_snapshots"
 
@@ -147,8 +148,8 @@ def _loose(
         one = _hashed(path, file, kind)
         if one.sha256 in read:
             continue  # the same file twice is one source
-        if one.file in taken:
-            one = replace(one, file=f"{one.sha256[:8]}-{one.file}")
+        if one.file in taken or one.file == captures.MANIFEST_FILE:
+            one = replace(one, file=f"{one.sha256[:8]}-{one.file}"[:_LONGEST_NAME])
         taken.add(one.file)
         read[one.sha256] = one
     name = name or files[0][1]

@@ -34,6 +34,7 @@ _TEXT_FORMAT = "perf_script"
 class Recorded:
     """What a capture says of its best source, and what recording cost the host."""
 
+    host: str
     clock: str
     default_event: str
     arch: str
@@ -80,7 +81,12 @@ def _source(argument: str, stack: contextlib.ExitStack) -> tuple[Source, Recorde
     source = Source.open_path(str(capture.source_path(directory, best)))
     source.name = argument
     return source, Recorded(
-        best.clock, best.default_event, manifest.arch, manifest.losses, manifest.reader_notes()
+        manifest.host,
+        best.clock,
+        best.default_event,
+        manifest.arch,
+        manifest.losses,
+        manifest.reader_notes(),
     )
 
 
@@ -167,8 +173,9 @@ def read_input(argument: str, *, forced_format: str | None = None, data: str | N
                 "give perf.data or the output of perf script; flameslice flamegraph draws this file",
                 path=found.source.name,
             )
+        host = found.recorded.host if found.recorded is not None else ""
         with outputs.progress(found.source.size_bytes, "reading") as on_bytes:
-            tables: Tables = found.reader.read(found.source, on_bytes=on_bytes)
+            tables: Tables = found.reader.read(found.source, host=host, on_bytes=on_bytes)
         if found.recorded is not None:
             ledger = LossLedger()
             ledger.merge(tables.losses)

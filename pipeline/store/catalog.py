@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pipeline import schema
@@ -121,10 +121,19 @@ class Catalog:
             self.place.create(f"deleted/{fact.capture}.json", to_json(fact))
             self.place.remove(f"captures/capture={fact.capture}")
             return
-        if self.is_deleted(fact.capture):
+        if self.is_deleted(fact.capture) or self._is_known(fact):
             return
         self.place.create(f"{self._folder(fact.capture)}/facts/{name_of(fact)}", to_json(fact))
         self.forget_if_deleted(fact.capture)
+
+    def _is_known(self, fact: Fact) -> bool:
+        """Return whether the end of a source was told before, at another time: it was ingested once more."""
+        if not isinstance(fact, SourceFact):
+            return False
+        return any(
+            isinstance(known, SourceFact) and replace(known, ended_realtime_ns=fact.ended_realtime_ns) == fact
+            for known in self.facts(fact.capture)
+        )
 
     def is_deleted(self, capture: str) -> bool:
         """Return whether a capture was deleted."""
