@@ -21,7 +21,7 @@ READY := $(VENV)/.ready-$(PYTHON_VERSION)
 KAFKA_READY := .cache/kafka/.ready
 
 # what tests and demo use of the system: perf, a browser, a Kafka broker, and what builds the Python side
-SYSTEM_PACKAGES := git make python3-venv linux-perf chromium default-jre-headless maven
+SYSTEM_PACKAGES := git make python3-venv linux-perf chromium default-jre-headless maven strace
 
 ##@ Start here
 .PHONY: demo

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pipeline.losses import REASONS  # noqa: E402  (the checkout's own, wherever this runs)
-from pipeline.schema import KEYS, STORED, SCHEMA_VERSION, TABLES  # noqa: E402
+from pipeline.schema import KEYS, SCHEMA_VERSION, STORED, TABLES  # noqa: E402
 
 TABLES_PAGE = ROOT / "docs" / "tables.md"
 ARCHITECTURE_PAGE = ROOT / "docs" / "architecture.md"
