@@ -43,7 +43,8 @@ class Kept:
         """Ingest; return the ids of the captures."""
         ran = self("ingest", *args, **options)
         assert ran.status == status, ran.stderr
-        return ran.stdout.decode().split()
+        ids: list[str] = ran.stdout.decode().split()
+        return ids
 
     def __call__(self, command: str, *args: str | Path, **options: Any) -> Any:
         """Run a command on this store."""
