@@ -50,7 +50,7 @@ def open_text(source: Source) -> Iterator[Source]:
     Raises WorkError where perf is missing or refuses the file (then it ends with perf's own last line), InputError
     where perf finds nothing in it.
     """
-    perf = _find_perf(source.name)
+    perf = perf_path(source.name)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(_on_disk(source))
         header = _header(perf, path)
@@ -68,7 +68,8 @@ def open_text(source: Source) -> Iterator[Source]:
         yield text
 
 
-def _find_perf(name: str) -> str:
+def perf_path(name: str) -> str:
+    """Return the path of perf; raises WorkError that names the file for which it is needed."""
     try:
         return find_perf()
     except WorkError as error:

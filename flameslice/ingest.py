@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import collectors
-from collectors import clock_snapshots
+from collectors import clock_snapshots, perf_data
 from collectors.source import Source
 from flameslice import logs
 from flameslice.inputs import repeatable
@@ -30,7 +30,7 @@ from pipeline.capture import CaptureSource, Manifest
 from pipeline.control import CaptureFact, SourceBegin, SourceFact
 from pipeline.errors import FlamesliceError, InputError, UsageError, WorkError, from_os_error
 from pipeline.log import wire
-from pipeline.log.protocol import Log
+from pipeline.log.protocol import Log, Message
 from pipeline.log.wire import Splitter
 from pipeline.loss_table import losses_table
 from pipeline.losses import Loss, LossLedger
@@ -105,6 +105,8 @@ def gathered(
         found = list(recorded)
         if loose:
             found.append(_loose(loose, name, labels, forced_format))
+        for one in (file for inputs in found for file in inputs.files if file.format == "perf_data"):
+            perf_data.perf_path(one.file)
         yield found
 
 
@@ -239,22 +241,23 @@ class _SourceIngest:
         self._ledger = LossLedger()
         self._rows = 0
         self._end: dict[str, Any] = {}
+        self._log_error: WorkError | None = None
 
     def run(self, now_realtime_ns: int) -> tuple[SourceFact, tuple[Loss, ...]]:
         """Append the source, then say that it ended; one that cannot be read ends as failed."""
         status, problem = "complete", ""
         try:
             self._read()
-        except WorkError:
-            raise  # the log or the disk: run it again
         except FlamesliceError as error:
+            if error is self._log_error:
+                raise  # the source may be well: run it again
             status, problem = "failed", str(error)
         cut = sum(splitter.cut_cells for splitter in self._splitters.values())
         if cut:
             self._ledger.add("cut_text", cut)
         self._add("losses", losses_table(self._ledger.as_tuple()))
         for splitter in self._splitters.values():
-            self._log.append(splitter.finish())
+            self._append(splitter.finish())
         fact = SourceFact(
             capture=self._manifest.id,
             source=self._source.sha256,
@@ -266,14 +269,21 @@ class _SourceIngest:
             table_rows={name: splitter.rows for name, splitter in self._splitters.items()},
             **self._end,
         )
-        self._log.append([control.to_message(fact)])
+        self._append([control.to_message(fact)])
         return fact, self._ledger.as_tuple()
 
     def _add(self, table: str, rows: pl.DataFrame) -> None:
         splitter = self._splitters.get(table)
         if splitter is None:
             splitter = self._splitters[table] = Splitter(self._manifest.id, self._source.sha256, table)
-        self._log.append(splitter.add(rows))
+        self._append(splitter.add(rows))
+
+    def _append(self, messages: Iterable[Message]) -> None:
+        try:
+            self._log.append(messages)
+        except WorkError as error:
+            self._log_error = error
+            raise
 
     def _read(self) -> None:
         if self._source.format == _CLOCKS_FORMAT:
@@ -287,8 +297,6 @@ class _SourceIngest:
             source.name = self._source.file
             kind = self._source.format
             if kind == "perf_data":
-                from collectors import perf_data
-
                 source = stack.enter_context(perf_data.open_text(source))
                 kind = _TEXT_FORMAT
             if kind == _TEXT_FORMAT:

@@ -211,6 +211,26 @@ def test_damage_is_counted(kept: Any, tmp_path: Path) -> None:
     assert kept.folded(capture, "--max-loss", "100") == kept.folded(tmp_path / "cut.gz", "--max-loss", "100")
 
 
+def test_what_perf_cannot_read_fails_and_the_rest_is_kept(kept: Any, perf: str, tmp_path: Path) -> None:
+    (tmp_path / "good").write_bytes(b"a;f 1\n")
+    (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(200))
+    ran = kept("ingest", "perf.data", "good", "--capture", "both")
+    assert (ran.status, ran.stderr.count("\n")) == (1, 1)
+    assert "perf.data: perf script cannot read" in ran.stderr
+    states = {one["file"]: one["status"] for one in kept.shown("both")["sources"]}
+    assert states == {"good": "complete", "perf.data": "failed"}
+    assert kept.folded("capture:both") == b"a;f 1\n"
+
+
+def test_without_perf_nothing_is_begun(kept: Any, tmp_path: Path) -> None:
+    (tmp_path / "good").write_bytes(b"a;f 1\n")
+    (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(200))
+    refused(
+        kept("ingest", "good", "perf.data", env={"PATH": str(tmp_path)}), "perf.data: perf is not installed"
+    )
+    assert not kept.data.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
