@@ -48,10 +48,9 @@ def find(argument: str, data: str | None) -> StoredCaptureReader | None:
     """Return the stored capture that an argument names (no file does); None where it can only be a path."""
     is_forced = argument.startswith(PREFIX)
     url = data_url(data)
-    catalog = Catalog(open_place(url))
-    capture = catalog.resolve(argument.removeprefix(PREFIX))
+    capture = _resolved(argument, url)
     if capture is not None:
-        return StoredCaptureReader(catalog, capture)
+        return capture
     if is_forced:
         raise InputError(f"no such capture in {url}", "see flameslice captures", path=argument)
     if os.sep not in argument:
@@ -59,6 +58,21 @@ def find(argument: str, data: str | None) -> StoredCaptureReader | None:
             f"no such file, and no capture in {url} has this id or name", "check the path", path=argument
         )
     return None
+
+
+def open_capture(name: str, data: str | None) -> StoredCaptureReader:
+    """Return the stored capture of an id or name; raises InputError where there is none, or several of one name."""
+    url = data_url(data)
+    capture = _resolved(name, url)
+    if capture is None:
+        raise InputError(f"no such capture in {url}", "see flameslice captures", path=name)
+    return capture
+
+
+def _resolved(name: str, url: str) -> StoredCaptureReader | None:
+    catalog = Catalog(open_place(url))
+    capture = catalog.resolve(name.removeprefix(PREFIX))
+    return None if capture is None else StoredCaptureReader(catalog, capture)
 
 
 class MovedError(WorkError):
@@ -119,9 +133,13 @@ class StoredCaptureReader:
             words, remedy = causes.explain(error, "run it again")
             raise WorkError(f"reading failed: {words}", remedy, path=self.capture.id) from error
 
+    def table(self, table: str) -> pl.DataFrame:
+        """Return the rows of a table in the order of their sources."""
+        return again_if_moved(lambda: self.collect(self.scan(table).sort("source", "row")))
+
     def losses(self) -> tuple[Loss, ...]:
         """Return the losses of all sources."""
-        return again_if_moved(lambda: losses_of(self.collect(self.scan("losses").sort("source", "row"))))
+        return losses_of(self.table("losses"))
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader of results must know."""
@@ -141,7 +159,7 @@ class StoredCaptureReader:
         return again_if_moved(lambda: self._fold(asked))
 
     def _fold(self, asked: Asked) -> Fold:
-        weights = self.collect(self.scan("stack_weights").sort("source", "row"))
+        weights = self.table("stack_weights")
         events = self.scan("perf_events")
         keep = asked.origins()
         if weights.height and (asked.has_range or not keep.is_trivial):
