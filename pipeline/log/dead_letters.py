@@ -6,12 +6,16 @@ They are in the topic `flameslice.deadletter`: the message's own headers, before
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline.log.protocol import DEAD_LETTERS, Log, Message, Partition, Record
+from pipeline import schema
+from pipeline.log.protocol import CAPTURES, DEAD_LETTERS, PREFIX, Log, Message, Partition, Record
 
 GROUP = "flameslice-deadletter"  # how far dead letters were replayed
+_TOPICS = frozenset({CAPTURES, *(PREFIX + table for table in schema.STORED)})  # that workers read
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _OWN = ("reason", "source_topic", "source_partition", "source_offset")
 
 
@@ -35,7 +39,12 @@ def wrap(record: Record, reason: str) -> Message:
 
 
 def pending(log: Log) -> Iterator[DeadLetter]:
-    """Yield the dead letters that were not replayed, each place once."""
+    """Return the dead letters that were not replayed, each place once."""
+    return (letter for letter, is_first in _not_replayed(log) if is_first)
+
+
+def _not_replayed(log: Log) -> Iterator[tuple[DeadLetter, bool]]:
+    """Yield the dead letters from the group's position on, and whether each is the first of its place."""
     seen: set[tuple[str, int, int]] = set()
     for partition in log.partitions(DEAD_LETTERS):
         offset = log.position(GROUP, partition)
@@ -43,18 +52,18 @@ def pending(log: Log) -> Iterator[DeadLetter]:
             for record in records:
                 letter = unwrap(record)
                 place = (letter.topic, letter.partition, letter.offset)
-                if place not in seen:  # a worker that was killed may have buried it twice
-                    seen.add(place)
-                    yield letter
+                yield letter, place not in seen  # a worker that was killed may have buried it twice
+                seen.add(place)
             offset = records[-1].offset + 1
 
 
 def unwrap(record: Record) -> DeadLetter:
     """Return what a record of the dead letters says; whatever else lies in that topic is its own reason."""
     given = [(name, text.decode("utf-8", "replace")) for name, text in record.message.headers[: len(_OWN)]]
-    if tuple(name for name, _ in given) != _OWN or not (given[2][1].isdigit() and given[3][1].isdigit()):
+    reason, topic, partition, offset = [text for _, text in given] + [""] * (len(_OWN) - len(given))
+    is_ours = tuple(name for name, _ in given) == _OWN and topic in _TOPICS
+    if not (is_ours and _NUMBER.fullmatch(partition) and _NUMBER.fullmatch(offset)):
         return DeadLetter(record, "not a dead letter of ours", "", -1, record.offset, record.message)
-    reason, topic, partition, offset = (text for _, text in given)
     original = Message(topic, record.message.key, record.message.value, record.message.headers[len(_OWN) :])
     return DeadLetter(record, reason, topic, int(partition), int(offset), original)
 
@@ -63,8 +72,8 @@ def replay(log: Log) -> int:
     """Append every pending dead letter to its topic again; return how many."""
     count = 0
     ends: dict[Partition, int] = {}
-    for letter in pending(log):
-        if letter.topic:
+    for letter, is_first in _not_replayed(log):
+        if letter.topic and is_first:
             log.append([letter.original])
             count += 1
         ends[letter.record.partition] = letter.record.offset + 1

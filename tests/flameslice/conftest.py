@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flameslice import logs
 from pipeline import schema
+from pipeline.log.protocol import Log, Message
+from pipeline.store.catalog import Catalog
+from pipeline.store.place import open_place
 
 DEMO = Path(__file__).resolve().parents[2] / "demo" / "capture" / "token_server.perf.txt.zst"
 Run = Callable[..., Any]
@@ -55,6 +59,24 @@ class Kept:
         )
         words = command.split()
         return self.run(*words, *args, "--data", self.data, *more, **options)
+
+    def open_log(self) -> Log:
+        """Open the log in this process."""
+        return logs.open_log(self.log or None, None, Catalog(open_place(str(self.data))))
+
+    def append(self, messages: Sequence[Message]) -> None:
+        """Put messages into the log as any producer may."""
+        log = self.open_log()
+        try:
+            log.append(messages)
+            log.flush()
+        finally:
+            log.close()
+
+    def work(self) -> None:
+        """Let a worker store what the log holds."""
+        ran = self("worker --until-empty")
+        assert ran.status == 0, ran.stderr
 
     def shown(self, capture: str) -> dict[str, Any]:
         """Return what `captures show --json` says."""
@@ -115,6 +137,13 @@ class Kept:
 def kept(run_cli: Run, tmp_path: Path) -> Kept:
     """A store on the embedded log."""
     return Kept(run_cli, tmp_path / "kept")
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.xdist_group("kafka"))])
+def kept_anywhere(request: pytest.FixtureRequest) -> Kept:
+    """A store on each log in turn."""
+    found: Kept = request.getfixturevalue("kept" if request.param == "embedded" else "kept_on_kafka")
+    return found
 
 
 @pytest.fixture

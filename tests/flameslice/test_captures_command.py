@@ -12,12 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flameslice import logs
 from pipeline import control, schema
 from pipeline.control import CaptureFact, SourceBegin, SourceFact
 from pipeline.log.wire import Splitter
-from pipeline.store.catalog import Catalog
-from pipeline.store.place import open_place
 
 CUT_JSON = (
     b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "shared": {"frames": [{"name": '
@@ -153,15 +150,11 @@ def test_receiving_until_every_message_is_stored(kept: Any) -> None:
         ([control.to_message(end)], "receiving", 1),
         ([rows[1]], "complete", 0),
     )
-    kept.data.mkdir()
     for messages, status, missing in steps:
-        log = logs.open_embedded(kept.data / "log.sqlite", Catalog(open_place(str(kept.data))))
-        log.append(messages)
-        log.flush()
-        log.close()
+        kept.append(messages)
         if status == "receiving":
             assert [one["status"] for one in kept.listed()] == [status]  # before the worker
-        assert kept("worker", "--until-empty").status == 0
+        kept.work()
         assert kept.shown("c")["status"] == status
         assert kept.shown("by hand")["sources"][0]["missing_messages"] == missing
     assert kept.table("c", "stack_weights")["row"].to_list() == [0, 1, 2]
@@ -267,7 +260,7 @@ def test_a_deleted_capture_is_gone_and_its_file_comes_back_under_another_id(
         ran = kept("captures delete", "capture:f", "--yes")
         assert (ran.status, ran.stdout.decode()) == (0, f"{capture}\n")
         assert not kept.folder(capture).exists()
-        assert kept("worker", "--until-empty").status == 0
+        kept.work()
         assert kept.listed() == []
         refused(kept("captures show", capture), "no such capture")
         refused(kept("flamegraph", capture), "no capture")
@@ -282,13 +275,9 @@ def test_a_deleted_capture_stays_deleted_when_its_messages_come_again(kept: Any,
     splitter = Splitter("c", source, "stack_weights")
     rows = [*splitter.add(weights), *splitter.finish()]
     end = SourceFact("c", source, "complete", messages={"stack_weights": 1}, table_rows={"stack_weights": 1})
-    kept.data.mkdir()
     for attempt in range(3):
-        log = logs.open_embedded(kept.data / "log.sqlite", Catalog(open_place(str(kept.data))))
-        log.append([control.to_message(begin), *rows, control.to_message(end)])
-        log.flush()
-        log.close()
-        assert kept("worker", "--until-empty").status == 0
+        kept.append([control.to_message(begin), *rows, control.to_message(end)])
+        kept.work()
         if attempt == 0:
             assert kept.shown("c")["status"] == "complete"
             assert kept("captures delete", "c").status == 0

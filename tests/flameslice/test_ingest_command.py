@@ -239,7 +239,7 @@ def test_twice_adds_nothing(kept: Any, demo: Path) -> None:
         > 10_000
     )
     assert kept.ingest(demo) == [capture]
-    assert kept("worker", "--until-empty").status == 0
+    kept.work()
     assert kept.parts(capture) == parts
     assert kept.holds_the_same(capture, tables)
     assert kept.shown(capture)["status"] == "complete"
@@ -283,7 +283,7 @@ def test_a_killed_run_is_finished_by_a_worker_as_far_as_it_came(
         while not list(kept.data.glob("captures/*/perf_events/part-*")) and process.poll() is None:
             time.sleep(0.002)
         process.kill()
-    assert kept("worker", "--until-empty").status == 0
+    kept.work()
     (one,) = kept.listed()
     assert one["status"] in ("receiving", "complete")
     assert kept.ingest(path) == [one["id"]]
@@ -351,20 +351,20 @@ def test_on_kafka_a_new_store_reads_everything_again(kept_on_kafka: Any, demo: P
     (capture,) = kept.ingest(demo)
     (gone,) = kept.ingest("f")
     assert {one["status"] for one in kept.listed()} == {"receiving"}
-    assert kept("worker", "--until-empty").status == 0
+    kept.work()
     assert kept.folded(capture) == kept.folded(demo)
     tables = kept.tables(capture)
     assert kept("captures delete", gone).status == 0
 
     again = type(kept)(kept.run, tmp_path / "again", kept.log)
-    assert again("worker", "--until-empty").status == 0
+    again.work()
     assert again.holds_the_same(capture, tables)
     assert [one["id"] for one in again.listed()] == [capture]
     assert not list(again.data.glob(f"captures/capture={gone}/*/*"))
     # the same file again gets an id that was never deleted
     (anew,) = again.ingest("f")
     assert anew != gone
-    assert kept("worker", "--until-empty").status == 0
+    kept.work()
     assert {one["id"]: one["status"] for one in kept.listed()} == {capture: "complete", anew: "complete"}
     assert kept.folded(anew) == b"a;f 1\n"
 
