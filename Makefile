@@ -58,7 +58,14 @@ bench: venv ## measure against the peers, as ratios of one run
 	@$(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: venv ## the tests of laws with a hundred times the random examples (hours may pass)
+soak: soak-kills soak-laws ## soak-kills, then soak-laws
+
+.PHONY: soak-kills
+soak-kills: venv kafka-jars ## workers and producers killed at random, 50 times and more on each log (15 minutes)
+	@FLAMESLICE_SOAK_KILLS=50 $(BIN)/python -m pytest -q -k killed_at_random tests/pipeline/worker $(PYTEST_ARGS)
+
+.PHONY: soak-laws
+soak-laws: venv ## the tests of laws with a hundred times the random examples (hours may pass)
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m hypothesis --hypothesis-profile soak $(PYTEST_ARGS)
 
 .PHONY: kafka-jars

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
 
 import pytest
+
+KILLS = int(os.environ.get("FLAMESLICE_SOAK_KILLS", "5"))  # make soak-kills
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -20,7 +23,7 @@ def test_a_worker_killed_at_a_point_loses_and_doubles_nothing(bench, point: str,
     bench.check()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(KILLS))
 def test_a_worker_killed_at_random_loses_and_doubles_nothing(bench, seed: int) -> None:
     bench.append()
     chance = random.Random(seed)
