@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ def open_kafka(log: str, config_file: str | None) -> Log:
     from pipeline.log import config
     from pipeline.log.kafka_log import KafkaLog
 
+    # what the client logs is the worker's to say; a command says one line at its end
+    logging.getLogger("kafka").addHandler(logging.NullHandler())
     servers = log.removeprefix("kafka://").rstrip("/")
     for server in servers.split(","):
         host, _, port = server.rpartition(":")

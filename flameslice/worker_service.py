@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flameslice import logs
-from pipeline.errors import FlamesliceError, WorkError
-from pipeline.log.protocol import Record
+from pipeline.errors import FlamesliceError, WorkError, one_line
+from pipeline.log.protocol import Consumer, Record
 from pipeline.worker import TOPICS, Observer, Worker
 
-_STEP_S = 1.0
+if TYPE_CHECKING:
+    from flameslice.worker_metrics import Metrics
+
 _LAG_EVERY_S = 5.0
+_LAG_EVERY_S_UNTIL_EMPTY = 0.2
 
 
 class Speaker:
@@ -33,6 +38,17 @@ class Speaker:
         else:
             line = " ".join([text, *(f"{key}={value}" for key, value in fields.items())])
         print(line, file=sys.stderr, flush=True)
+
+
+class _Overheard(logging.Handler):
+    """Says what libraries log (Kafka's client, the exporter of spans), a line each and without tracebacks."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        super().__init__(logging.WARNING)
+        self._speaker = speaker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._speaker.say(one_line(record.getMessage(), 600), record.levelname.lower(), logger=record.name)
 
 
 class Observers:
@@ -77,25 +93,55 @@ def run(
     from flameslice.worker_metrics import Metrics
 
     speaker = Speaker(log_format)
-    catalog = logs.catalog_of(data)
-    log = logs.open_log(log_url, log_config, catalog)
-    metrics = Metrics()
-    if metrics_port:
-        metrics.serve(metrics_port)
-    spans = worker_spans.start()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    consumer = log.consume(group or logs.group_of(log_url, catalog), TOPICS)
-    catalog.place.sweep("captures")
-    worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
-    speaker.say("working", log=log_url or "embedded", data=catalog.place.url)
-    looked_s = 0.0
 
-    def is_done() -> bool:
+    def on_problem(error: FlamesliceError, delay_s: float) -> None:
+        speaker.say(str(error), "error", retry_in_s=delay_s)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_overheard(speaker))
+        catalog = logs.catalog_of(data)
+        log = logs.open_log(log_url, log_config, catalog)
+        stack.callback(log.close)
+        metrics = Metrics()
+        if metrics_port:
+            metrics.serve(metrics_port)
+        spans = worker_spans.start()
+        for one in spans:
+            stack.callback(one.close)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        consumer = log.consume(group or logs.group_of(log_url, catalog), TOPICS)
+        catalog.place.sweep("captures")
+        worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
+        stack.callback(worker.close)
+        speaker.say("working", log=log_url or "embedded", data=catalog.place.url)
+        worker.run(_end(consumer, metrics, stop, until_empty), on_problem=on_problem)
+    speaker.say("stopped")
+    return 0
+
+
+@contextlib.contextmanager
+def _overheard(speaker: Speaker) -> Iterator[None]:
+    """Say meanwhile what libraries log."""
+    handler = _Overheard(speaker)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _end(
+    consumer: Consumer, metrics: Metrics, stop: threading.Event, until_empty: bool
+) -> Callable[[], bool]:
+    """Return what says whether the worker is to end; it tells the metrics how much is left, too."""
+    looked_s = -_LAG_EVERY_S
+
+    def is_reached() -> bool:
         nonlocal looked_s
         now_s = time.monotonic()
-        if now_s - looked_s < (0.2 if until_empty else _LAG_EVERY_S):
+        if now_s - looked_s < (_LAG_EVERY_S_UNTIL_EMPTY if until_empty else _LAG_EVERY_S):
             return stop.is_set()
         looked_s = now_s
         try:
@@ -107,15 +153,4 @@ def run(
         is_empty = bool(lag) and not any(lag.values())
         return stop.is_set() or (until_empty and is_empty)
 
-    def on_problem(error: FlamesliceError, delay_s: float) -> None:
-        speaker.say(str(error), "error", retry_in_s=delay_s)
-
-    try:
-        worker.run(is_done, on_problem=on_problem)
-    finally:
-        worker.close()
-        log.close()
-        for one in spans:
-            one.close()
-    speaker.say("stopped")
-    return 0
+    return is_reached

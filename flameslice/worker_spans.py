@@ -6,12 +6,15 @@ The other OTEL_ variables hold as the SDK documents them (OTEL_SERVICE_NAME, OTE
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.log.protocol import Record
+
+_LAST_SPANS_S = 3.0  # our choice: a service manager kills after 10 s and more
 
 
 def start() -> list[Spans]:
@@ -59,8 +62,10 @@ class Spans:
         self._span("commit", seconds)
 
     def close(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
+        """Send what is left, but do not wait long for an endpoint that does not answer."""
+        last = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        last.start()
+        last.join(_LAST_SPANS_S)
 
 
 def _exporter() -> Any:
