@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import polars as pl
 
 from collectors.perf_fold import times_to_ns
-from collectors.perf_header import Head, Layout, Tail
-from collectors.perf_rows import Rows
+from collectors.perf_header import Layout
+from collectors.perf_rows import Key, Rows
 from collectors.perf_tokens import Tokens
 from pipeline import schema
 from pipeline.filters import SampleFilter
 from pipeline.losses import LossLedger
+from pipeline.table_filter import of_origin
 from pipeline.tables import Batch, TrieTables
 from pipeline.text import decode, escape
 
 _INT32, _INT64 = 1 << 31, 1 << 63
 _BATCH_ROWS = 1 << 17
+_KEY_COLUMNS = ("pid", "tid", "cpu", "period", "comm", "event", "stack_id")
 
 
 class TableReader:
@@ -30,8 +33,8 @@ class TableReader:
         self._keep = keep
         self._host = host
         self._tables = TrieTables(self.tokens.trie)
-        self._heads: dict[Head, int] = {}
-        self._tails: dict[Tail, int] = {}
+        self._comms: dict[str | None, str | None] = {}  # name as the file has it -> as tables have it
+        self._events: dict[str, str] = {}
         self._last_ns: int | None = None
 
     @property
@@ -41,17 +44,16 @@ class TableReader:
 
     def read(self, texts: Iterable[bytes]) -> Iterator[Batch]:
         """Yield the batches of a source."""
-        parts: list[pl.DataFrame] = []
-        held = 0
+        held = Rows()
         for rows in self._row_parts(texts):
-            table = self._table(rows)
-            parts.append(table)
-            held += table.height
-            if held >= _BATCH_ROWS:
-                yield self._batch(parts)
-                parts, held = [], 0
+            held.args.update((len(held) + at, text) for at, text in rows.args.items())
+            held.keys += rows.keys
+            held.times += rows.times
+            if len(held) >= _BATCH_ROWS:
+                yield self._batch(held)
+                held = Rows()
         self.losses.merge(self.tokens.losses.as_tuple())
-        yield self._batch(parts)
+        yield self._batch(held)
 
     def _row_parts(self, texts: Iterable[bytes]) -> Iterator[Rows]:
         for text in texts:
@@ -60,84 +62,86 @@ class TableReader:
         self.tokens.finish()
         yield self.tokens.take(is_last=True)
 
-    def _batch(self, parts: list[pl.DataFrame]) -> Batch:
+    def _batch(self, rows: Rows) -> Batch:
+        events = self._table(rows)
         frames, stacks = self._tables.new_rows()
-        events = pl.concat(parts) if parts else pl.DataFrame(schema=schema.PERF_EVENTS)
         ids = pl.Series(self._tables.node_ids, dtype=pl.UInt64)
         events = events.with_columns(stack_id=ids.gather(events["stack_id"].cast(pl.Int64)))
-        return Batch(events.select(schema.PERF_EVENTS.names()), frames, stacks)
+        return Batch(self._kept(events), frames, stacks)
 
     def _table(self, rows: Rows) -> pl.DataFrame:
-        """Return rows as perf_events; stack_id holds this process's node until the batch ends."""
-        push = self.tokens.trie.push
-        head_numbers, tail_numbers, nodes = [], [], []
-        for head, tail, node, frames in rows.keys:
-            for frame in frames:
-                node = push(node, frame)
-            head_numbers.append(self._heads.setdefault(head, len(self._heads)))
-            tail_numbers.append(self._tails.setdefault(tail, len(self._tails)))
-            nodes.append(node)
+        """Return rows as perf_events; stack_id holds this process's node."""
+        # samples repeat: what two rows have in common is looked at once
+        distinct: dict[Key, int] = {}
+        numbers = [distinct.setdefault(key, len(distinct)) for key in rows.keys]
+        table = self._distinct(distinct, numbers)[numbers]
         args: list[str | None] = [None] * len(rows)
         for at, text in rows.args.items():
             args[at] = escape(decode(text))
-        printed = times_to_ns(rows.times) if rows.times and rows.times[0] else [None] * len(rows)
-        times = [self._fitting(time, _INT64, "no_time") for time in printed]
-        self._watch_order(times)
-        heads = pl.DataFrame(
-            {
-                "comm": [None if head.comm is None else escape(head.comm) for head in self._heads],
-                "pid": [self._fitting(head.pid, _INT32, "bad_number") for head in self._heads],
-                "tid": [self._fitting(head.tid, _INT32, "bad_number") for head in self._heads],
-                "cpu": [self._fitting(head.cpu, _INT32, "bad_number") for head in self._heads],
-            },
-            schema={name: schema.PERF_EVENTS[name] for name in ("comm", "pid", "tid", "cpu")},
-        )
-        tails = pl.DataFrame(
-            {
-                "event": [escape(tail.event) or "[unknown]" for tail in self._tails],
-                "period": [self._fitting(tail.period, _INT64, "bad_number") for tail in self._tails],
-            },
-            schema={name: schema.PERF_EVENTS[name] for name in ("event", "period")},
-        )
-        table = pl.DataFrame(
-            {"raw_time": times, "stack_id": nodes, "args": args},
-            schema={"raw_time": pl.Int64, "stack_id": pl.UInt64, "args": pl.String},
-        )
-        table = pl.concat([table, heads[head_numbers], tails[tail_numbers]], how="horizontal")
-        table = table.with_columns(host=pl.lit(self._host, pl.String), clock=pl.lit(None, pl.String))
+        table = table.with_columns(
+            pl.Series("raw_time", self._times(rows.times), pl.Int64),
+            pl.Series("args", args, pl.String),
+            host=pl.lit(self._host, pl.String),
+            clock=pl.lit(None, pl.String),
+        ).select(schema.PERF_EVENTS.names())
         self.rows += int((~table["event"].str.starts_with("PERF_RECORD_")).sum())
-        return self._kept(table.select(schema.PERF_EVENTS.names()))
+        return table
 
-    def _fitting(self, value: int | None, limit: int, reason: str) -> int | None:
-        """Return a number that its column can hold; one that no machine counts to is null, and counted."""
-        if value is None or -limit <= value < limit:
-            return value
-        self.losses.add(reason, example=str(value)[:40])
-        return None
+    def _distinct(self, keys: Iterable[Key], numbers: list[int]) -> pl.DataFrame:
+        """Return a row for each of the keys, without time and arguments."""
+        columns: dict[str, list[object]] = {name: [] for name in _KEY_COLUMNS}
+        too_large: list[tuple[int, str]] = []
+        comms, events = self._comms, self._events
+        push = self.tokens.trie.push
+        for at, (head, tail, node, frames) in enumerate(keys):
+            for frame in frames:
+                node = push(node, frame)
+            fitting = []
+            for value, limit in (
+                (head.pid, _INT32),
+                (head.tid, _INT32),
+                (head.cpu, _INT32),
+                (tail.period, _INT64),
+            ):
+                if value is not None and not -limit <= value < limit:
+                    too_large.append((at, str(value)[:40]))
+                    value = None
+                fitting.append(value)
+            comm = comms.get(head.comm)
+            if comm is None and head.comm is not None:
+                comm = comms[head.comm] = escape(head.comm)
+            event = events.get(tail.event)
+            if event is None:
+                event = events[tail.event] = escape(tail.event) or "[unknown]"
+            for name, cell in zip(_KEY_COLUMNS, (*fitting, comm, event, node), strict=True):
+                columns[name].append(cell)
+        if too_large:
+            counts = Counter(numbers)
+            for at, text in too_large:
+                self.losses.add("bad_number", counts[at], example=text)
+        return pl.DataFrame(columns, schema={name: schema.PERF_EVENTS[name] for name in _KEY_COLUMNS})
 
-    def _watch_order(self, times: list[int | None]) -> None:
-        last, went_back = self._last_ns, 0
-        for time in times:
-            if time is not None:
-                if last is not None and time < last:
-                    went_back += 1
-                last = time
-        self._last_ns = last
+    def _times(self, printed: list[bytes]) -> list[int | None]:
+        """Return times in ns, null where there is none or no column can hold it; note where they go back."""
+        if not printed or not printed[0]:
+            return [None] * len(printed)
+        times: list[int | None] = list(times_to_ns(printed))
+        for at, time in enumerate(times) if max(filter(None, times), default=0) >= _INT64 else ():
+            if time is not None and time >= _INT64:
+                self.losses.add("no_time", example=str(time)[:40])
+                times[at] = None
+        known = pl.Series([self._last_ns, *times], dtype=pl.Int64).drop_nulls()
+        went_back = int((known.diff() < 0).sum())
         if went_back:
             self.losses.add("time_went_back", went_back)
+        self._last_ns = known[-1] if len(known) else None
+        return times
 
     def _kept(self, table: pl.DataFrame) -> pl.DataFrame:
         keep = self._keep
         if keep.is_trivial:
             return table
-        origins = table.select("pid", "tid", "cpu", "comm").unique()
-        kept = [keep.keeps_origin(*row) for row in origins.iter_rows()]
-        table = table.join(
-            origins.filter(pl.Series(kept, dtype=pl.Boolean)),
-            on=origins.columns,
-            how="semi",
-            nulls_equal=True,
-        )
+        table = of_origin(table.lazy(), keep).collect()
         if keep.from_ns is not None:
             table = table.filter(pl.col("raw_time") >= keep.from_ns)
         if keep.to_ns is not None:
