@@ -14,14 +14,19 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flameslice import api
+from pipeline import schema
 from pipeline.errors import FlamesliceError, InputError, UsageError, WorkError
+from pipeline.log import wire
+from pipeline.log.wire import Splitter
 from pipeline.store import causes, compaction, objects
 from pipeline.store.catalog import Catalog
 from pipeline.store.objects import ObjectPlace
-from pipeline.store.parts import identities_of, to_parquet
+from pipeline.store.parts import Origin, StoredTable, identities_of, to_parquet
 from pipeline.store.place import LocalPlace, Place, open_place
 
 DEMO = Path(__file__).resolve().parents[3] / "demo" / "capture" / "token_server.perf.txt.zst"
+ORIGIN = Origin("log", "flameslice.frames", 0, 0, 0)
 Run = Callable[..., Any]
 
 # ------------------------------------------------------------------ the contract
@@ -144,6 +149,27 @@ def test_a_part_that_is_none_and_one_that_is_gone_are_told_apart(place: Place) -
         identities_of(place.target("captures/part-2.parquet"), place, "part-2.parquet")
 
 
+def test_of_two_that_store_the_same_messages_each_is_stored_once(place: Place) -> None:
+    source = "s" * 64
+    columns: dict[str, object] = {name: [None] * 300 for name in schema.FRAMES}
+    table = pl.DataFrame(columns | {"frame_id": range(300)}).cast(dict(schema.FRAMES))  # type: ignore[arg-type]
+    splitter = Splitter("a", source, "frames", row_bytes=100)
+    rows = [wire.decode(one) for one in (*splitter.add(table), *splitter.finish())]
+    assert len(rows) >= 10
+    one, other = (StoredTable(place, "a", "frames") for _ in range(2))
+    assert one.sequences(source) == other.sequences(source) == set()  # both have looked
+    added = one.publish(source, rows[:4], ORIGIN) + other.publish(source, rows[:7], ORIGIN)
+    added += one.publish(source, rows, ORIGIN) + other.publish(source, rows, ORIGIN)
+    one.close()
+    other.close()
+    parts = [
+        place.target(f"captures/capture=a/frames/{name}") for name in place.names("captures/capture=a/frames")
+    ]
+    stored = pl.scan_parquet(parts, glob=False, storage_options=_options(place)).collect()
+    assert added == stored.height == 300
+    assert sorted(stored["frame_id"]) == list(range(300))
+
+
 def _options(place: Place) -> dict[str, Any] | None:
     options = place.options()
     return None if options is None else dict(options)
@@ -178,6 +204,9 @@ def test_a_capture_in_a_bucket_from_ingest_to_delete(s3: Any, run_cli: Run) -> N
     assert cli("flamegraph", "demo", *drawn) == file.stdout != b""
     sliced = run_cli("slices", capture, "--format", "csv", "--data", store, env=s3.environment)
     assert sliced == run_cli("slices", DEMO, "--format", "csv")
+
+    assert len(api.to_pandas("perf_events", "demo", store)) == events.height
+    assert api.fold("capture:demo", data=store).rows == api.fold(DEMO).rows > 0
 
     cli("captures", "delete", "demo", "--yes")
     assert place.folders("captures") == []
