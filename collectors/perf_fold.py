@@ -98,8 +98,10 @@ class Counting:
         counts, weights, push = self.counts, self.counts.weights, self.tokens.trie.push
         for (head, tail, node, numbers), number in self._counter.items():
             event = tail.event or "[unknown]"
+            if event.startswith("PERF_RECORD_"):
+                continue
             counts.rows += number
-            if event.startswith("PERF_RECORD_") or not self._keeps(head):
+            if not self._keeps(head):
                 continue
             for frame in numbers:
                 node = push(node, frame)

@@ -71,7 +71,7 @@ def main() -> None:
     worker = Worker(log, consumer, catalog, hold_bytes=1 << 20, hold_s=0.3)
     Path(f"{data}.started").touch()
     idle_since_s = time.monotonic()
-    while time.monotonic() - idle_since_s < 3.0:
+    while time.monotonic() - idle_since_s < 20.0:
         if worker.step(0.2) > 0:
             idle_since_s = time.monotonic()
             continue
