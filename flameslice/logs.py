@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +32,11 @@ def catalog_of(data: str | None) -> Catalog:
 def embedded_path(log: str | None, store_url: str) -> Path | None:
     """Return the file of an embedded log; None where log names another kind."""
     if not log:
-        home = store_url if "://" not in store_url else data_url(None, _without_data())
-        return Path(home) / LOG_FILE
+        if "://" not in store_url:
+            return Path(store_url) / LOG_FILE
+        # a bucket cannot hold it: each has a log of its own on this machine
+        tag = hashlib.sha256(store_url.encode()).hexdigest()[:16]
+        return Path(data_url(None, _without_data())) / f"log-{tag}.sqlite"
     if log.startswith("sqlite:"):
         path = log.removeprefix("sqlite:").removeprefix("//")
         if not path:
@@ -62,8 +65,6 @@ def open_kafka(log: str, config_file: str | None) -> Log:
     from pipeline.log import config
     from pipeline.log.kafka_log import KafkaLog
 
-    # what the client logs is the worker's to say; a command says one line at its end
-    logging.getLogger("kafka").addHandler(logging.NullHandler())
     servers = log.removeprefix("kafka://").rstrip("/")
     for server in servers.split(","):
         host, _, port = server.rpartition(":")

@@ -265,8 +265,8 @@ class EmbeddedConsumer:
         return True
 
     def lag(self) -> dict[Partition, int]:
-        """Return how many messages of each topic were not read yet."""
-        lags = self._log.lag(self._group, self._topics)
+        """Return how many messages of each topic were not read yet; of one that nobody made yet, none."""
+        lags = {Partition(topic, 0): 0 for topic in self._topics} | self._log.lag(self._group, self._topics)
         return {
             partition: lag - (self._next[partition] - self._log.position(self._group, partition))
             if partition in self._next
