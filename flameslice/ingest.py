@@ -391,7 +391,7 @@ def ingest(
                 log.close()
         if log_config:
             raise UsageError("--log-config is for Kafka", "leave it out")
-        catalog.place.sweep("captures")
+        catalog.place.sweep(".")
         log = logs.open_embedded(path, catalog, backlog_bytes=logs.BACKLOG_BYTES)
         try:
             with LocalWorker(path, catalog) as worker:

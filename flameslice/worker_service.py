@@ -112,7 +112,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         consumer = log.consume(group or logs.group_of(log_url, catalog), TOPICS)
-        catalog.place.sweep("captures")
+        catalog.place.sweep(".")
         worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
         stack.callback(worker.close)
         speaker.say("working", log=log_url or "embedded", data=catalog.place.url)

@@ -179,9 +179,9 @@ class LocalPlace:
     def remove(self, path: str) -> None:
         with _told(self.root / path):
             target = self.root / path
-            hidden = target.with_name(f"{DRAFT}removed-{secrets.token_hex(8)}")
+            hidden = self.root / f"{DRAFT}removed-{secrets.token_hex(8)}"
             try:
-                target.rename(hidden)  # at once for whoever looks
+                target.rename(hidden)  # at once for whoever looks, and out of sight of globs over captures/
             except FileNotFoundError:
                 return
             sync_folder(target.parent)
