@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from pipeline.errors import WorkError
 from pipeline.log.protocol import Partition, Record
+from pipeline.losses import REASONS
 
 _HOST = "127.0.0.1"
+_DETAILS = re.compile(r"[:'\"\d]")
+_MOST_KINDS = 50  # of dead letters; workers give about twenty reasons
 _COMMIT_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15)
 
 
@@ -18,6 +22,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._kinds: set[str] = set()
         self._messages = self._counter("messages_read", "Messages read from the log", "topic")
         self._read_bytes = self._counter("read_bytes", "Bytes of messages read from the log", "topic")
         self._rows = self._counter("rows_stored", "Rows published in the store", "table")
@@ -64,11 +69,14 @@ class Metrics:
         self._stored_bytes.labels(table).inc(size_bytes if rows else 0)
 
     def lost(self, reason: str, count: int) -> None:
-        self._lost.labels(reason).inc(count)
+        self._lost.labels(reason if reason in REASONS else "other").inc(count)
 
     def dead(self, reason: str) -> None:
-        # the kind of reason: its details have no bound
-        self._dead.labels(reason.partition(":")[0][:60]).inc()
+        # without what it quotes and counts: there is no end of these, and each would be a series
+        kind = _DETAILS.split(reason, maxsplit=1)[0].strip()
+        if kind not in self._kinds and len(self._kinds) < _MOST_KINDS:
+            self._kinds.add(kind)
+        self._dead.labels(kind if kind in self._kinds else "other").inc()
 
     def committed(self, seconds: float) -> None:
         self._commit.observe(seconds)

@@ -33,7 +33,9 @@ def options_by_command() -> dict[str, list[str]]:
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
-        options[name] = [flag for param in command.params for flag in param.opts if flag.startswith("--")]
+        below = command.commands.values() if isinstance(command, click.Group) else ()
+        params = [param for one in (command, *below) for param in one.params]
+        options[name] = [flag for param in params for flag in param.opts if flag.startswith("--")]
     return options
 
 
