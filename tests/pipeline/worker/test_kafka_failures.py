@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka.structs import MemberState
 
-from pipeline.log import kafka_log
+from pipeline.log import kafka_group
 from pipeline.log.kafka_log import KafkaLog
 from pipeline.log.protocol import Message
 
@@ -134,7 +134,7 @@ class NeverJoins:
 def test_a_worker_that_never_gets_to_join_begins_anew(
     fresh_kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_log, "_STUCK_S", 1.0)
+    monkeypatch.setattr(kafka_group, "_STUCK_S", 1.0)
     log = KafkaLog(fresh_kafka)
     message = Message("flameslice.frames", b"k", b"v")
     log.append([message])
