@@ -27,6 +27,8 @@ from flameslice import ingest
 from flameslice.commands.options import Asked
 from flameslice.inputs import fold_input
 from pipeline.errors import FlamesliceError
+from pipeline.store.catalog import Catalog
+from pipeline.store.place import open_place
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = b"\t7f12 main+0x1 (/bin/app)\n\t7f13 start (/bin/app)\n\n"
@@ -311,11 +313,12 @@ def ingest_process(path: Path, data: Path) -> subprocess.Popen[bytes]:
 
 def check_whole(kept: Any, capture: str, path: Path) -> None:
     """Fail unless a capture is kept whole, each row once."""
-    assert kept.shown(capture)["status"] == "complete"
-    assert kept.folded(capture) == kept.folded(path)
-    fresh = type(kept)(kept.run, kept.data.with_name(f"fresh-{path.name}"))
-    (other,) = fresh.ingest(path) if not fresh.data.exists() else [fresh.listed()[0]["id"]]
-    assert fresh.holds_the_same(other, kept.tables(capture))
+    found = Catalog(open_place(str(kept.data))).get(capture)
+    assert found is not None
+    assert found.status == "complete"
+    assert drawn(capture, str(kept.data)) == drawn(str(path))
+    fresh = type(kept)(kept.run, kept.data.parent / f"fresh-{path.name}")
+    assert fresh.holds_the_same(ingested(path, fresh.data), kept.tables(capture))
 
 
 # ------------------------------------------------------------------ reprocessing
@@ -530,7 +533,7 @@ def test_a_log_hands_over_to_one_store(kept: Any, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a full disk
 
 
-@pytest.mark.parametrize("limit_kib", [1, 20, 64, 160, 200, 300, 400])
+@pytest.mark.parametrize("limit_kib", [1, 64, 200, 400])
 def test_files_that_may_not_grow_end_in_one_line(kept: Any, demo: Path, limit_kib: int) -> None:
     command = [sys.executable, "-m", "flameslice", "ingest", str(demo), "--data", str(kept.data)]
     env = {key: value for key, value in os.environ.items() if not key.startswith("FLAMESLICE_")}
@@ -563,7 +566,7 @@ def small_disk(tmp_path: Path) -> Any:
     subprocess.run(["umount", str(folder)], capture_output=True)
 
 
-@pytest.mark.parametrize("size_kib", [32, 200, 400, 700])
+@pytest.mark.parametrize("size_kib", [32, 200, 600])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
     kept: Any, demo: Path, small_disk: Any, size_kib: int
 ) -> None:
