@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from flameslice import logs
 from pipeline.errors import FlamesliceError, WorkError, one_line
+from pipeline.log.embedded import EmbeddedLog
 from pipeline.log.protocol import Consumer, Record
-from pipeline.worker import TOPICS, Observer, Worker
+from pipeline.worker import TOPICS, Observer, OnProblem, Worker, patiently
 
 if TYPE_CHECKING:
     from flameslice.worker_metrics import Metrics
@@ -111,7 +112,9 @@ def run(
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        consumer = log.consume(group or logs.group_of(log_url, catalog), TOPICS)
+        consumer = _joined(log, group or logs.group_of(log_url, catalog), stop, on_problem)
+        if consumer is None:
+            return 0
         catalog.place.sweep(".")
         worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
         stack.callback(worker.close)
@@ -119,6 +122,13 @@ def run(
         worker.run(_end(consumer, metrics, stop, until_empty), on_problem=on_problem)
     speaker.say("stopped")
     return 0
+
+
+def _joined(log: Log, group: str, stop: threading.Event, on_problem: OnProblem) -> Consumer | None:
+    """Join the group; a cluster that is not ready is waited for. None: told to stop meanwhile."""
+    if isinstance(log, EmbeddedLog):
+        return log.consume(group, TOPICS)  # it is ready, or another worker's
+    return patiently(lambda: log.consume(group, TOPICS), stop.is_set, on_problem)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline import control, schema
 from pipeline.control import DeadFact
@@ -26,6 +26,10 @@ HOLD_BYTES = 128 << 20
 TOPICS = (CAPTURES, *(PREFIX + table for table in schema.STORED))
 _TABLES_KNOWN = 256  # whose stored messages are remembered
 _RETRY_FROM_S, _RETRY_TO_S, _RETRIES = 0.5, 30.0, 20
+
+
+OnProblem = Callable[[WorkError, float], None]  # told what failed, and in how many seconds it is tried again
+_Result = TypeVar("_Result")
 
 
 class Observer(Protocol):
@@ -64,6 +68,27 @@ class Unwatched:
 
     def committed(self, seconds: float) -> None:
         """Do nothing."""
+
+
+def patiently(
+    work: Callable[[], _Result], is_stopped: Callable[[], bool], on_problem: OnProblem
+) -> _Result | None:
+    """Return what work returns; where it fails try again, later and later, and raise what fails for minutes.
+
+    None: it was told to stop meanwhile.
+    """
+    for failures in range(_RETRIES):
+        try:
+            return work()
+        except WorkError as error:
+            delay_s = min(_RETRY_TO_S, _RETRY_FROM_S * 2**failures)
+            on_problem(error, delay_s)
+        until_s = time.monotonic() + delay_s
+        while time.monotonic() < until_s:
+            if is_stopped():
+                return None
+            time.sleep(0.1)
+    return work()
 
 
 @dataclass(slots=True)
@@ -229,25 +254,10 @@ class Worker:
             stored.close()
         self._stored = {}
 
-    def run(self, is_stopped: Callable[[], bool], *, on_problem: Callable[[WorkError, float], None]) -> None:
-        """Work until told to stop; what fails is tried again, later and later, and in the end raised.
-
-        on_problem: told what failed, and in how many seconds it is tried again.
-        """
-        failures = 0
+    def run(self, is_stopped: Callable[[], bool], *, on_problem: OnProblem) -> None:
+        """Work until told to stop; what fails is tried again, later and later, and in the end raised."""
         while not is_stopped():
-            try:
-                self.step()
-                failures = 0
-            except WorkError as error:
-                failures += 1
-                if failures > _RETRIES:
-                    raise
-                delay_s = min(_RETRY_TO_S, _RETRY_FROM_S * 2 ** (failures - 1))
-                on_problem(error, delay_s)
-                until_s = self._now_s() + delay_s
-                while self._now_s() < until_s and not is_stopped():
-                    time.sleep(0.1)
+            patiently(self.step, is_stopped, on_problem)
         self.flush()
 
     def close(self) -> None:

@@ -88,9 +88,21 @@ class KafkaLog:
                     "configs": settings,
                 }
             }
-            with contextlib.suppress(kafka_errors.TopicAlreadyExistsError):
-                self._clients.admin.create_topics(new, wait_for_metadata=True)
+            self._create(new)
         self._known_topics.add(topic)
+
+    def _create(self, topic: dict[str, dict[str, Any]]) -> None:
+        for delay_s in (0.5, 1.0, 2.0, 4.0, None):
+            try:
+                self._clients.admin.create_topics(topic, wait_for_metadata=True)
+                return
+            except kafka_errors.TopicAlreadyExistsError:
+                return
+            except kafka_errors.InvalidReplicationFactorError:
+                # a cluster that has just started says so until its brokers know each other
+                if delay_s is None:
+                    raise
+                time.sleep(delay_s)
 
     # reading without a group's members
 
