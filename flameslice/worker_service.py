@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flameslice import logs
 from pipeline.errors import FlamesliceError, WorkError, one_line
 from pipeline.log.embedded import EmbeddedLog
-from pipeline.log.protocol import Consumer, Record
+from pipeline.log.protocol import Consumer, Log, Record
 from pipeline.worker import TOPICS, Observer, OnProblem, Worker, patiently
 
 if TYPE_CHECKING:
