@@ -118,7 +118,7 @@ def fold_input(
     argument: str, asked: Asked, *, forced_format: str | None, workers: int | None, data: str | None = None
 ) -> Fold:
     """Count the stacks of an input, a file or a stored capture, filtered."""
-    kept = _stored(argument, data)
+    kept = _stored(argument, data, asked.sources)
     if kept is not None:
         return kept.fold(asked)
     if not asked.has_range:
@@ -130,13 +130,15 @@ def fold_input(
         return _fold(path, keep, forced_format, workers)
 
 
-def _stored(argument: str, data: str | None) -> StoredCaptureReader | None:
+def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> StoredCaptureReader | None:
     """Return the stored capture that an argument names; None for files, without a look at the store."""
     if argument == STDIN or os.path.lexists(argument):
+        if sources:
+            raise UsageError("--source chooses among the files of a stored capture", "leave it out")
         return None
     from flameslice import stored  # it imports polars, which a file's fold does without
 
-    return stored.find(argument, data)
+    return stored.find(argument, data, sources)
 
 
 def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers: int | None) -> Fold:
@@ -161,9 +163,15 @@ def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers:
         return folded
 
 
-def read_input(argument: str, *, forced_format: str | None = None, data: str | None = None) -> Tables:
+def read_input(
+    argument: str,
+    *,
+    forced_format: str | None = None,
+    data: str | None = None,
+    sources: tuple[str, ...] = (),
+) -> Tables:
     """Read an input into tables; raises InputError where its format holds no single samples with times."""
-    kept = _stored(argument, data)
+    kept = _stored(argument, data, sources)
     if kept is not None:
         return kept.tables()
     with opened(argument, forced_format) as found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,17 +20,18 @@ from pipeline.loss_table import losses_of
 from pipeline.losses import Loss
 from pipeline.stacks import Frame, StackTrie
 from pipeline.store import causes
-from pipeline.store.catalog import Catalog, StoredCapture
+from pipeline.store.catalog import Catalog, SourceState, StoredCapture
 from pipeline.store.place import open_place
 from pipeline.table_filter import of_origin
 from pipeline.tables import Tables
-from pipeline.text import unescape
+from pipeline.text import shown, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 PREFIX = "capture:"
 Result = TypeVar("Result")
+_ID_DIGITS = 8  # that name a source by its id
 _TRIES = 5  # a capture is compacted once, seldom twice, while it is read
 
 
@@ -44,13 +45,16 @@ def data_url(given: str | None, env: Mapping[str, str] = os.environ) -> str:
     return f"{home}/flameslice"
 
 
-def find(argument: str, data: str | None) -> StoredCaptureReader | None:
-    """Return the stored capture that an argument names (no file does); None where it can only be a path."""
+def find(argument: str, data: str | None, sources: Sequence[str] = ()) -> StoredCaptureReader | None:
+    """Return the stored capture that an argument names (no file does), or of it the sources that are named.
+
+    None: the argument can only be a path.
+    """
     is_forced = argument.startswith(PREFIX)
     url = data_url(data)
     capture = _resolved(argument, url)
     if capture is not None:
-        return capture
+        return capture.of_sources(sources) if sources else capture
     if is_forced:
         raise InputError(f"no such capture in {url}", "see flameslice captures", path=argument)
     if os.sep not in argument:
@@ -93,6 +97,23 @@ class StoredCaptureReader:
 
     catalog: Catalog
     capture: StoredCapture
+    is_part: bool = False  # not all of its sources
+
+    def of_sources(self, names: Sequence[str]) -> StoredCaptureReader:
+        """Return this capture with only the sources of these file names or ids (the beginning is enough)."""
+        chosen: list[SourceState] = []
+        for name in names:
+            found = [
+                one
+                for one in self.capture.sources
+                if one.begin.file == name or (len(name) >= _ID_DIGITS and one.begin.source.startswith(name))
+            ]
+            if len(found) != 1:
+                known = ", ".join(shown(one.begin.file) for one in self.capture.sources[:20])
+                problem = f"{'no' if not found else 'more than one'} source {name!r} in this capture"
+                raise UsageError(problem, f"give one of {known}, or the beginning of its SHA-256")
+            chosen += [one for one in found if one not in chosen]
+        return StoredCaptureReader(self.catalog, replace(self.capture, sources=tuple(chosen)), is_part=True)
 
     @property
     def _ends(self) -> list[SourceFact]:
@@ -111,7 +132,7 @@ class StoredCaptureReader:
             return pl.LazyFrame(schema=columns)
         targets = [place.target(f"captures/capture={self.capture.id}/{name}") for name in names]
         options = place.options()
-        return pl.scan_parquet(
+        rows = pl.scan_parquet(
             targets,
             storage_options=dict(options) if options else None,
             glob=False,  # a [ in the store's path is no pattern
@@ -120,6 +141,9 @@ class StoredCaptureReader:
             missing_columns="insert",
             schema=pl.Schema(columns),
         )
+        if self.is_part:
+            rows = rows.filter(pl.col("source").is_in([one.begin.source for one in self.capture.sources]))
+        return rows
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Run a query; raises WorkError where a part cannot be read, MovedError where compaction took it away."""
@@ -176,10 +200,12 @@ class StoredCaptureReader:
         result.rows = sum(end.rows for end in self._ends)
         result.clock = ", ".join(dict.fromkeys(end.clock for end in self._ends if end.clock))
         counted = self.collect(_counted(events, keep))
-        units = {end.unit for end in self._ends} if weights.height else set()
+        units = {end.unit for end in self._ends if end.table_rows.get("stack_weights")}
         if len(units) > 1 or (weights.height and counted.height):
             raise InputError(
-                "its sources count different things", "draw them one by one", path=self.capture.id
+                "its sources count different things",
+                "draw them one by one: --source FILE",
+                path=self.capture.id,
             )
         result.unit = next(iter(units), "")
         result.is_folded = any(end.is_folded for end in self._ends) and weights.height > 0
@@ -251,7 +277,7 @@ class StoredCaptureReader:
         if len(timed) > 1 and (len(clocks) > 1 or not self.capture.host):
             raise InputError(
                 f"its {len(timed)} sources are on clocks that nothing relates ({', '.join(sorted(clocks))})",
-                "ingest them as captures of their own",
+                "choose one: --source FILE",
                 path=self.capture.id,
             )
         events = self.collect(

@@ -107,7 +107,7 @@ def load(
     data: str | None = None,
 ) -> Timeline:
     """Read an input and return its intervals; kinds None means every kind that the capture holds."""
-    tables = read_input(argument, forced_format=forced_format, data=data)
+    tables = read_input(argument, forced_format=forced_format, data=data, sources=asked.sources)
     events = tables.perf_events
     timed = events.filter(pl.col("raw_time").is_not_null())
     ledger = LossLedger()

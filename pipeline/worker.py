@@ -189,6 +189,7 @@ class Worker:
                 self._bury(record, reason, touched)
         if self._poison:
             self._log.flush()
+            self._poison = []  # if the rest fails and is tried again, these are buried
         for fact in self._facts:
             self._catalog.add(fact)
             touched.add(fact.capture)

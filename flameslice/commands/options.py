@@ -24,6 +24,7 @@ class Asked:
     comms: tuple[str, ...] = ()
     time_from: str | None = None
     time_to: str | None = None
+    sources: tuple[str, ...] = ()  # of a stored capture, by file name or id
 
     @property
     def has_range(self) -> bool:
@@ -57,7 +58,8 @@ class Asked:
 
     def words(self) -> tuple[str, ...]:
         """Return the filters in words, for subtitles."""
-        told = [f"pid {pid}" for pid in self.pids] + [f"tid {tid}" for tid in self.tids]
+        told = [f"source {name}" for name in self.sources]
+        told += [f"pid {pid}" for pid in self.pids] + [f"tid {tid}" for tid in self.tids]
         told += [f"cpu {cpu}" for cpu in self.cpus] + [f"comm {comm}" for comm in self.comms]
         if self.time_from is not None:
             told.append(f"from {self.time_from}")
@@ -67,7 +69,7 @@ class Asked:
 
 
 def filters(command: Command) -> Command:
-    """Add --from, --to, --pid, --tid, --comm and --cpu; the command gets them as `asked`."""
+    """Add --from, --to, --pid, --tid, --comm, --cpu and --source; the command gets them as `asked`."""
 
     def wrapped(**values: Any) -> Any:
         asked = Asked(
@@ -77,6 +79,7 @@ def filters(command: Command) -> Command:
             values.pop("comm"),
             values.pop("time_from"),
             values.pop("time_to"),
+            values.pop("sources"),
         )
         return command(asked=asked, **values)
 
@@ -85,6 +88,13 @@ def filters(command: Command) -> Command:
     wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     add: Any = wrapped
     for option in (
+        click.option(
+            "--source",
+            "sources",
+            metavar="FILE",
+            multiple=True,
+            help="Only this file of a stored capture, by name or SHA-256; may be given several times.",
+        ),
         click.option("--cpu", type=int, multiple=True, help="Only this CPU; may be given several times."),
         click.option("--comm", multiple=True, help="Only threads of this name; may be given several times."),
         click.option("--tid", type=int, multiple=True, help="Only this thread; may be given several times."),
