@@ -43,7 +43,9 @@ def noise_messages(size_bytes: int) -> list[Any]:
     generator = random.Random(1)
     values = [generator.randbytes(size_bytes) for _ in range(8)]
     return [
-        Message("flameslice.frames", b"%d" % (number % 64), values[number % 8], (("sequence", b"%d" % number),))
+        Message(
+            "flameslice.frames", b"%d" % (number % 64), values[number % 8], (("sequence", b"%d" % number),)
+        )
         for number in range(APPEND_BYTES // size_bytes)
     ]
 
@@ -64,7 +66,9 @@ def appending(folder: Path) -> None:
     if found is None:
         return
     cluster, jars = found
-    print("| append of ready messages, acks=all | message | MB/s | our speed / Kafka's own |\n|---|---|---|---|")
+    print(
+        "| append of ready messages, acks=all | message | MB/s | our speed / Kafka's own |\n|---|---|---|---|"
+    )
     with cluster:
         for size_bytes in (140_000, 900_000):
             messages = noise_messages(size_bytes)
@@ -141,7 +145,9 @@ def working(folder: Path, text: Path) -> None:
         shutil.rmtree(folder / f"worker{run}")
         (folder / f"worker{run}.sqlite").unlink()
     print("| worker, embedded log | rows | messages | million rows a second |\n|---|---|---|---|")
-    print(f"| samples of {text.name} | {table.height:,} | {len(messages)} | {statistics.median(speeds) / 1e6:.2f} |\n")
+    print(
+        f"| samples of {text.name} | {table.height:,} | {len(messages)} | {statistics.median(speeds) / 1e6:.2f} |\n"
+    )
 
 
 PARSE = """

@@ -132,7 +132,7 @@ class Catalog:
             return False
         return any(
             isinstance(known, SourceFact) and replace(known, ended_realtime_ns=fact.ended_realtime_ns) == fact
-            for known in self.facts(fact.capture)
+            for known in self.facts(fact.capture).values()
         )
 
     def is_deleted(self, capture: str) -> bool:
@@ -146,15 +146,15 @@ class Catalog:
         self.place.remove(f"captures/capture={capture}")
         return True
 
-    def facts(self, capture: str) -> list[Fact]:
-        """Return what is known of a capture."""
+    def facts(self, capture: str) -> dict[str, Fact]:
+        """Return what is known of a capture, by the names of the files, sorted."""
         folder = f"{self._folder(capture)}/facts"
-        found = []
+        found: dict[str, Fact] = {}
         for name in self.place.names(folder):
             text = self.place.read(f"{folder}/{name}")
             try:
                 if text is not None:
-                    found.append(of_json(text))
+                    found[name] = of_json(text)
             except PoisonError as error:
                 path = self.place.target(f"{folder}/{name}")
                 raise InputError(f"a damaged fact: {error}", "move it away", path=path) from None
@@ -182,8 +182,7 @@ class Catalog:
         for fact in more:
             if isinstance(fact, DeleteFact):
                 return None
-            if fact not in facts:
-                facts.append(fact)
+            facts.setdefault(name_of(fact), fact)
         if not facts:
             return None
         parts = self.parts(capture)
@@ -240,7 +239,7 @@ class Catalog:
         if not facts:
             return None
         parts = self.parts(capture)
-        sources = {fact.source for fact in facts if isinstance(fact, SourceFact)}
+        sources = {fact.source for fact in facts.values() if isinstance(fact, SourceFact)}
         stored: dict[str, dict[str, Ranges]] = {}
         for table, names in parts.items():
             if known is not None and table in known:
@@ -316,7 +315,7 @@ def _describe_source(state: SourceState) -> dict[str, Any]:
 
 def _capture(
     capture: str,
-    facts: Iterable[Fact],
+    facts: Mapping[str, Fact],
     parts: Mapping[str, tuple[str, ...]],
     stored: Mapping[str, Mapping[str, Ranges]],
 ) -> StoredCapture:
@@ -325,7 +324,7 @@ def _capture(
     dead: dict[str, set[tuple[str, int]]] = {}
     first: CaptureFact | None = None
     labels: dict[str, str] = {}
-    for fact in sorted(facts, key=name_of):
+    for _, fact in sorted(facts.items()):
         match fact:
             case CaptureFact():
                 first = (
@@ -346,8 +345,8 @@ def _capture(
     states = []
     for source, begin in begins.items():
         end = ends.get(source)
-        missing = _missing(end, stored) if end is not None else set()
-        states.append(SourceState(begin, end, len(missing), len(missing & dead.get(source, set()))))
+        missing, buried = _missing(end, stored, dead.get(source, set())) if end is not None else (0, 0)
+        states.append(SourceState(begin, end, missing, buried))
     return StoredCapture(
         id=capture,
         name=first.name if first is not None else capture,
@@ -360,19 +359,25 @@ def _capture(
     )
 
 
-def _missing(end: SourceFact, stored: Mapping[str, Mapping[str, Ranges]]) -> set[tuple[str, int]]:
-    missing: set[tuple[str, int]] = set()
+def _missing(
+    end: SourceFact, stored: Mapping[str, Mapping[str, Ranges]], dead: set[tuple[str, int]]
+) -> tuple[int, int]:
+    """Return how many messages that a source announced are not stored, and how many of them are dead letters."""
+    missing = buried = 0
     for table, count in end.messages.items():
         have = stored.get(table, {}).get(end.source, [])
-        if have != [(0, count - 1)] and count:
-            numbers = {number for first, last in have for number in range(first, last + 1)}
-            missing.update((table, number) for number in range(count) if number not in numbers)
-    return missing
+        # by ranges: what a fact announces may be any number
+        missing += max(0, count) - sum(max(0, min(last, count - 1) - first + 1) for first, last in have)
+        buried += sum(
+            name == table and 0 <= number < count and not any(first <= number <= last for first, last in have)
+            for name, number in dead
+        )
+    return missing, buried
 
 
 def _rank(fact: SourceFact) -> tuple[bool, int]:
     return fact.status == "complete", fact.ended_realtime_ns
 
 
-def _as_of(facts: Iterable[Fact], parts: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return sorted({*(name_of(fact) for fact in facts), *(name for names in parts.values() for name in names)})
+def _as_of(facts: Iterable[str], parts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return sorted({*facts, *(name for names in parts.values() for name in names)})
