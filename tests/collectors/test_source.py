@@ -44,8 +44,11 @@ def reasons(source: Source) -> list[str]:
 PACKED: dict[str, tuple[Callable[[bytes], bytes], list[str]]] = {
     "plain": (lambda data: data, []),
     "gzip": (gzip.compress, ["gzip"]),
-    "gzip of two members": (lambda data: gzip.compress(data[:999]) + gzip.compress(data[999:]), ["gzip"]),
-    "gzip padded by a tape": (lambda data: gzip.compress(data) + bytes(512), ["gzip"]),
+    "gzip of two members": (
+        lambda data: gzip.compress(data[:999], mtime=0) + gzip.compress(data[999:], mtime=0),
+        ["gzip"],
+    ),
+    "gzip padded by a tape": (lambda data: gzip.compress(data, mtime=0) + bytes(512), ["gzip"]),
     "zstd": (zstd, ["zstd"]),
     "zstd of two frames": (lambda data: zstd(data[:999]) + zstd(data[999:]), ["zstd"]),
     "zstd after a skippable frame": (
@@ -58,8 +61,8 @@ PACKED: dict[str, tuple[Callable[[bytes], bytes], list[str]]] = {
         ["xz"],
     ),
     "bzip2": (bz2.compress, ["bzip2"]),
-    "gzip in gzip": (lambda data: gzip.compress(gzip.compress(data)), ["gzip", "gzip"]),
-    "gzip in zstd": (lambda data: zstd(gzip.compress(data)), ["zstd", "gzip"]),
+    "gzip in gzip": (lambda data: gzip.compress(gzip.compress(data), mtime=0), ["gzip", "gzip"]),
+    "gzip in zstd": (lambda data: zstd(gzip.compress(data, mtime=0)), ["zstd", "gzip"]),
     "UTF-8 with a mark": (lambda data: codecs.BOM_UTF8 + data, ["byte order mark, skipped"]),
     "UTF-16": (lambda data: data.decode().encode("utf-16"), ["UTF-16, decoded"]),
     "UTF-16 big endian": (
@@ -163,14 +166,14 @@ def test_a_damaged_stream_ends_with_a_loss(pack: Callable[[bytes], bytes]) -> No
 
 
 def test_other_bytes_after_a_gzip_member_are_a_loss() -> None:
-    source = from_bytes(gzip.compress(TEXT) + b"and then a log line")
+    source = from_bytes(gzip.compress(TEXT, mtime=0) + b"and then a log line")
     assert whole(source) == TEXT
     assert reasons(source) == ["damaged_input"]
 
 
 def test_a_loss_is_counted_once_however_often_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cut.gz"
-    path.write_bytes(gzip.compress(TEXT)[:-5])
+    path.write_bytes(gzip.compress(TEXT, mtime=0)[:-5])
     with Source.open_path(str(path)) as source:
         for _ in range(3):
             source.head(1 << 30)
@@ -227,7 +230,7 @@ def test_what_cannot_be_opened_is_one_line_with_its_path(tmp_path: Path) -> None
 def test_a_fifo_is_read_like_a_file(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    writer = threading.Thread(target=fifo.write_bytes, args=(gzip.compress(TEXT),))
+    writer = threading.Thread(target=fifo.write_bytes, args=(gzip.compress(TEXT, mtime=0),))
     writer.start()
     with Source.open_path(str(fifo)) as source:
         assert source.head(10) == TEXT[:10]
@@ -237,7 +240,7 @@ def test_a_fifo_is_read_like_a_file(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_named_and_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO(gzip.compress(TEXT)))
+    stdin = io.TextIOWrapper(io.BytesIO(gzip.compress(TEXT, mtime=0)))
     monkeypatch.setattr(sys, "stdin", stdin)
     with Source.open("-") as source:
         assert source.name == "<stdin>"

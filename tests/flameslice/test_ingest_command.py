@@ -40,7 +40,7 @@ PERF = (
 )  # fmt: skip
 FILES: dict[str, bytes] = {
     "perf_script": PERF,
-    "perf_script gz": gzip.compress(PERF),
+    "perf_script gz": gzip.compress(PERF, mtime=0),
     "perf_script zst": zstandard.compress(PERF),
     "perf_script xz": lzma.compress(PERF),
     "perf_script without times": b"app  7 cpu-clock: \n" + STACK + b"app  7 cpu-clock: \n" + STACK,
