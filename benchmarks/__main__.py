@@ -20,6 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import store_and_log
+
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "benchmarks/out"
 RUNS = 5
@@ -167,6 +169,7 @@ def main() -> None:
             )
         print()
     slicing()
+    store_and_log.main(text)
 
 
 if __name__ == "__main__":

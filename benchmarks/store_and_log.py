@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = 3
-APPEND_BYTES = 300 << 20
+APPEND_BYTES = 600 << 20
 
 
 def kafka_cluster() -> Any:

@@ -187,8 +187,8 @@ class Session:
         if self._deadline_ns is None and self.limits.for_ns is not None:
             self._deadline_ns = time.monotonic_ns() + self.limits.for_ns
         if not self.segments:
-            self.snapshot()
             self.look_at_processes()
+            self.snapshot()
             if self.command is not None and not self.should_stop():
                 self.command.release()
         return start_ns

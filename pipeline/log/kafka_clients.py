@@ -53,8 +53,9 @@ class KafkaClients:
         self._last_words = _LastWords()
         _CLIENT_LOGGER.addHandler(self._last_words)
         _CLIENT_LOGGER.propagate = False  # what matters of it is in our errors
+        self._admin: Any = None
         with self.told():
-            self.admin = kafka.KafkaAdminClient(**self.settings(kafka.KafkaAdminClient))
+            self._connect()
 
     def settings(self, client: Any, **own: Any) -> dict[str, Any]:
         """Return the settings of one client."""
@@ -69,12 +70,29 @@ class KafkaClients:
         settings |= {key: value for key, value in self.config.client.items() if key in known}
         return {key: value for key, value in settings.items() if key in known} | own
 
+    @property
+    def admin(self) -> Any:
+        """Return the client that asks about topics and makes them."""
+        return self._admin or self._connect()
+
+    def _connect(self) -> Any:
+        self._admin = kafka.KafkaAdminClient(**self.settings(kafka.KafkaAdminClient))
+        return self._admin
+
+    def _disconnect(self) -> None:
+        admin, self._admin = self._admin, None
+        with contextlib.suppress(Exception):  # it is over anyway
+            if admin is not None:
+                admin.close()
+
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
         """Turn the client's errors into one line."""
         try:
             yield
         except (kafka_errors.KafkaError, OSError, AssertionError, ValueError, TypeError) as error:
+            # it asks a broker that has gone again and again: the next call begins with those that are known to all
+            self._disconnect()
             raise self._error(error) from error
 
     def _error(self, error: BaseException) -> Exception:
@@ -126,8 +144,7 @@ class KafkaClients:
 
     def close(self) -> None:
         """Close the connection of this object; the clients are their users'."""
-        with contextlib.suppress(Exception):  # it is over anyway
-            self.admin.close()
+        self._disconnect()
         _CLIENT_LOGGER.removeHandler(self._last_words)
 
 

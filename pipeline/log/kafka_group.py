@@ -91,10 +91,10 @@ class KafkaGroupConsumer:
     def poll(self, timeout_s: float) -> list[Record]:
         """Return what came next."""
         with self._clients.told():
+            self._rejoin_if_stuck()
             if time.monotonic() - self._looked_at_topics_s > _LOOK_AT_TOPICS_S:
                 self._look_at_topics()
             found = self._member.poll(timeout_ms=int(timeout_s * 1000))
-            self._rejoin_if_stuck()
             records: list[Record] = []
             for topic_partition, raw in found.items():
                 partition = Partition(topic_partition.topic, topic_partition.partition)

@@ -9,9 +9,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.errors import UnknownBrokerIdError
 from kafka.structs import MemberState
 
+from pipeline.errors import WorkError
 from pipeline.log import kafka_group
+from pipeline.log.config import LogConfig
+from pipeline.log.kafka_clients import KafkaClients
 from pipeline.log.kafka_log import KafkaLog
 from pipeline.log.protocol import Message
 
@@ -109,8 +113,6 @@ def test_a_topic_made_anew_under_a_running_worker(kafka_bench: Any) -> None:
 
 
 def test_an_unreachable_broker_is_one_clear_line(tmp_path: Path) -> None:
-    from pipeline.errors import WorkError
-
     with pytest.raises(WorkError, match="Kafka") as caught:
         KafkaLog("127.0.0.1:1", timeout_s=1)
     assert "check the address" in str(caught.value)
@@ -151,3 +153,13 @@ def test_a_worker_that_never_gets_to_join_begins_anew(
     consumer.close()
     log.close()
     assert found == [message]
+
+
+def test_a_client_that_asks_a_broker_that_has_gone_is_replaced(fresh_kafka: str) -> None:
+    clients = KafkaClients(fresh_kafka, LogConfig(), 10.0)
+    stale = clients.admin
+    with pytest.raises(WorkError, match="2"), clients.told():
+        raise UnknownBrokerIdError(2)  # what kafka-python's client says for ever once its controller has gone
+    assert clients.admin is not stale
+    assert isinstance(clients.admin.list_topics(), list)
+    clients.close()
