@@ -23,6 +23,7 @@ from pipeline.log.protocol import Message, Partition, Record
 
 FORMAT = 1
 _TRANSACTION_BYTES = 8 << 20
+_PAGE_BYTES = 32 << 10  # messages are large: measured twice as fast as SQLite's 4 KiB
 _POLL_BYTES = 8 << 20
 _WAIT_S = 0.02  # between looks for new messages
 _BUSY_S = 60.0
@@ -57,6 +58,7 @@ class EmbeddedLog:
             raise from_os_error(error, str(path)) from error
         with self._told():
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._db.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # of a new file
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript("BEGIN IMMEDIATE;" + _SCHEMA % secrets.token_hex(16) + "COMMIT;")
