@@ -22,7 +22,7 @@ from pipeline.store.catalog import Catalog
 from pipeline.store.parts import Origin, StoredTable
 
 HOLD_S = 5.0
-HOLD_BYTES = 128 << 20
+HOLD_BYTES = 48 << 20  # of rows; publishing them takes about three times as much
 TOPICS = (CAPTURES, *(PREFIX + table for table in schema.STORED))
 _TABLES_KNOWN = 256  # whose stored messages are remembered
 _RETRY_FROM_S, _RETRY_TO_S, _RETRIES = 0.5, 30.0, 20
@@ -178,7 +178,7 @@ class Worker:
         held = self._held.setdefault((identity.capture, identity.source, identity.table), _Held())
         held.rows.append(rows)
         held.records.append((record.partition, record.offset))
-        self._bytes += int(rows.table.estimated_size())
+        self._bytes += rows.size_bytes
         self._ended |= rows.is_last
 
     def flush(self, only: frozenset[Partition] | None = None) -> None:
@@ -223,7 +223,7 @@ class Worker:
         if self._catalog.forget_if_deleted(capture):
             self._close_tables()
             return
-        size_bytes = sum(int(rows.table.estimated_size()) for rows in held.rows)
+        size_bytes = sum(rows.size_bytes for rows in held.rows)
         self._observer.stored(capture, table, added, size_bytes, self._now_s() - started_s)
         if table == "losses" and added:
             for rows in held.rows:

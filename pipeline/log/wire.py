@@ -52,6 +52,7 @@ class Rows:
     table: pl.DataFrame  # the table's own columns
     first_row: int  # where the first of them stands in its source's table
     is_last: bool
+    size_bytes: int = 0  # what they take in memory
 
 
 def is_capture_id(text: str) -> bool:
@@ -93,7 +94,9 @@ def decode(message: Message) -> Rows:
     first_row = _number(headers, "first_row")
     if message.topic != PREFIX + identity.table:
         raise PoisonError(f"a message of table {identity.table} in topic {message.topic}")
-    return Rows(identity, _table(message.value, schema.TABLES[identity.table]), first_row, "last" in headers)
+    size = _unpacked_bytes(message.value)
+    table = _table(message.value, schema.TABLES[identity.table])
+    return Rows(identity, table, first_row, "last" in headers, size)
 
 
 def text_headers(message: Message) -> dict[str, str]:
@@ -120,15 +123,20 @@ def _number(headers: dict[str, str], name: str) -> int:
     return int(text)
 
 
-def _table(value: bytes, columns: pl.Schema) -> pl.DataFrame:
-    """Return the rows of a value with these columns: a newer minor version's are left out, missing ones are null."""
-    import pyarrow as pa
-
+def _unpacked_bytes(value: bytes) -> int:
+    """Return what a value takes once it is unpacked; raises PoisonError where that is too much, or cannot be told."""
     size = unpacked_bytes(value)
     if size is None:
         raise PoisonError("not an Arrow stream")
     if size > MAX_UNPACKED_BYTES:
         raise PoisonError(f"unpacks to {size} bytes, more than {MAX_UNPACKED_BYTES}")
+    return size
+
+
+def _table(value: bytes, columns: pl.Schema) -> pl.DataFrame:
+    """Return the rows of a value with these columns: a newer minor version's are left out, missing ones are null."""
+    import pyarrow as pa
+
     try:
         with pa.ipc.open_stream(pa.py_buffer(value)) as stream:
             arrow = stream.read_all()
