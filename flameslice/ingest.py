@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +37,18 @@ class Ingested:
     rows: int
 
 
-def run(inputs: Inputs, log: Log, *, now_realtime_ns: int, on_bytes: OnBytes | None = None) -> Ingested:
-    """Append everything of a capture to the log; durable when it returns."""
+def run(
+    inputs: Inputs,
+    log: Log,
+    *,
+    now_realtime_ns: int,
+    on_bytes: OnBytes | None = None,
+    before_end: Callable[[], object] = lambda: None,
+) -> Ingested:
+    """Append everything of a capture to the log; durable when it returns.
+
+    before_end: called before a source is said to have ended.
+    """
     manifest = inputs.manifest
     fact = CaptureFact(
         capture=manifest.id,
@@ -52,7 +63,7 @@ def run(inputs: Inputs, log: Log, *, now_realtime_ns: int, on_bytes: OnBytes | N
     log.flush()
     facts, ledger, rows = [], LossLedger(), 0
     for one in inputs.files:
-        ended, losses = SourceIngest(inputs.manifest, one, log, on_bytes).run(now_realtime_ns)
+        ended, losses = SourceIngest(inputs.manifest, one, log, on_bytes, before_end).run(now_realtime_ns)
         facts.append(ended)
         ledger.merge(losses)
         rows += ended.rows
@@ -118,8 +129,17 @@ def _ingest_one(
     inputs = replace(
         inputs, manifest=replace(inputs.manifest, id=free_id(inputs.manifest.id, catalog, deleted))
     )
-    if keeps_raw:
-        keep_raw(inputs, catalog)
     total = sum(one.size_bytes for one in inputs.files)
-    with progress(total, "ingesting") if progress is not None else contextlib.nullcontext() as on_bytes:
-        return run(inputs, log, now_realtime_ns=now_realtime_ns, on_bytes=on_bytes)
+    with (
+        progress(total, "ingesting") if progress is not None else contextlib.nullcontext() as on_bytes,
+        ThreadPoolExecutor(1, "raw") as beside,
+    ):
+        # copying what came in takes as long as a quarter of reading it, and needs another CPU
+        copied = beside.submit(keep_raw, inputs, catalog) if keeps_raw else None
+        return run(
+            inputs,
+            log,
+            now_realtime_ns=now_realtime_ns,
+            on_bytes=on_bytes,
+            before_end=copied.result if copied is not None else lambda: None,
+        )

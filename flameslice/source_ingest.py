@@ -35,8 +35,16 @@ _TEXT_FORMAT = "perf_script"
 class SourceIngest:
     """Reads one source into the log."""
 
-    def __init__(self, manifest: Manifest, source: Input, log: Log, on_bytes: OnBytes | None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        source: Input,
+        log: Log,
+        on_bytes: OnBytes | None,
+        before_end: Callable[[], object],
+    ) -> None:
         self._manifest, self._source, self._log, self._on_bytes = manifest, source, log, on_bytes
+        self._before_end = before_end
         self._splitters: dict[str, Splitter] = {}
         self._ledger = LossLedger()
         self._rows = 0
@@ -58,6 +66,7 @@ class SourceIngest:
         self._add("losses", losses_table(self._ledger.as_tuple()))
         for splitter in self._splitters.values():
             self._append(splitter.finish())
+        self._before_end()
         fact = SourceFact(
             capture=self._manifest.id,
             source=self._source.sha256,
