@@ -6,7 +6,7 @@ from flameslice import logs
 from flameslice.stored import PREFIX, StoredCaptureReader, data_url
 from pipeline import control
 from pipeline.control import DeleteFact, Fact
-from pipeline.errors import InputError
+from pipeline.errors import FlamesliceError, InputError
 from pipeline.log.protocol import Log
 from pipeline.losses import Loss
 from pipeline.store.catalog import Catalog, StoredCapture
@@ -34,9 +34,10 @@ class Kept:
                 log.close()
         return self._facts
 
-    def all(self) -> list[StoredCapture]:
-        """Return all captures, the newest first."""
-        return self._catalog.all(self.facts())
+    def all(self) -> tuple[list[StoredCapture], list[FlamesliceError]]:
+        """Return all captures, the newest first, and what is wrong with those that cannot be told."""
+        problems: list[FlamesliceError] = []
+        return self._catalog.all(self.facts(), problems.append), problems
 
     def find(self, name: str) -> StoredCapture:
         """Return the capture of an id or name."""

@@ -56,7 +56,7 @@ def open_embedded(path: Path, catalog: Catalog, *, backlog_bytes: int | None = N
     from pipeline.log.embedded import EmbeddedLog
 
     log = EmbeddedLog(path, backlog_bytes=backlog_bytes)
-    log.bind(catalog.store_id())
+    log.bind(catalog.store_id(), is_beside=path == Path(catalog.place.url) / LOG_FILE)
     return log
 
 

@@ -21,6 +21,7 @@ from pipeline.losses import Loss
 from pipeline.stacks import Frame, StackTrie
 from pipeline.store import causes
 from pipeline.store.catalog import Catalog, SourceState, StoredCapture
+from pipeline.store.parts import identities_of
 from pipeline.store.place import open_place
 from pipeline.table_filter import of_origin
 from pipeline.tables import Tables
@@ -154,8 +155,21 @@ class StoredCaptureReader:
                 "its parts changed while they were read", "run it again", path=self.capture.id
             ) from error
         except (pl.exceptions.ComputeError, OSError) as error:
+            self._name_what_is_damaged()
             words, remedy = causes.explain(error, "run it again")
             raise WorkError(f"reading failed: {words}", remedy, path=self.capture.id) from error
+
+    def _name_what_is_damaged(self) -> None:
+        """Raise InputError for the first part that is none: what reads all of them does not say which."""
+        place = self.catalog.place
+        for names in self.catalog.parts(self.capture.id).values():
+            for name in names:
+                target = place.target(f"captures/capture={self.capture.id}/{name}")
+                try:
+                    identities_of(target, place, target)
+                except InputError as error:
+                    error.remedy = "move it away and ingest the same files again: only what it held is added"
+                    raise
 
     def table(self, table: str) -> pl.DataFrame:
         """Return the rows of a table in the order of their sources."""
@@ -194,12 +208,18 @@ class StoredCaptureReader:
         if asked.has_range:
             bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
             keep = asked.resolve(*bounds.row(0))
+        counted = self.collect(_counted(events, keep))
+        if self.capture.status == "receiving" and not (weights.height or counted.height):
+            raise InputError(
+                "the capture is receiving: nothing that can be drawn is stored yet",
+                "see flameslice captures show; a worker stores it, or ingest the same files again",
+                path=self.capture.id,
+            )
         result = Fold()
         result.notes = self.notes()
         result.losses.merge(self.losses())
         result.rows = sum(end.rows for end in self._ends)
         result.clock = ", ".join(dict.fromkeys(end.clock for end in self._ends if end.clock))
-        counted = self.collect(_counted(events, keep))
         units = {end.unit for end in self._ends if end.table_rows.get("stack_weights")}
         if len(units) > 1 or (weights.height and counted.height):
             raise InputError(

@@ -30,17 +30,20 @@ def captures() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @data_option
 @log_options
-def list_captures(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
+def list_captures(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> int:
     """List the captures, the newest first."""
     from flameslice.kept import Kept
     from pipeline.store.catalog import describe
 
-    found = Kept(data, log, log_config).all()
+    found, problems = Kept(data, log, log_config).all()
     if as_json:
         body: dict[str, Any] = {"schema_version": "1.0", "captures": [describe(one) for one in found]}
         outputs.write(json.dumps(body) + "\n", None)
     else:
         outputs.write(_table(found), None)
+    for problem in problems:
+        outputs.note(str(problem))
+    return 1 if problems else 0
 
 
 @captures.command()

@@ -100,10 +100,13 @@ class EmbeddedLog:
                 raise
             self._db.execute("COMMIT")
 
-    def bind(self, store_id: str) -> None:
-        """Say which store this log hands over to; raises InputError where it is another's."""
+    def bind(self, store_id: str, *, is_beside: bool = False) -> None:
+        """Say which store this log hands over to; raises InputError where it is another's.
+
+        is_beside: the log lies in the store itself, so it is that one's, whatever id it had.
+        """
         with self._transaction() as db:
-            db.execute("UPDATE log SET store = ? WHERE store = ''", (store_id,))
+            db.execute("UPDATE log SET store = ? WHERE store = '' OR ?", (store_id, is_beside))
             known = db.execute("SELECT store FROM log").fetchone()[0]
         if known != store_id:
             raise InputError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from pipeline.control import (
     of_json,
     to_json,
 )
-from pipeline.errors import InputError
+from pipeline.errors import FlamesliceError, InputError
 from pipeline.log.wire import PoisonError, is_capture_id
 from pipeline.store.parts import PART, Ranges, StoredTable, folder_of, identities_of, ranges_of
 from pipeline.store.place import Place
@@ -258,11 +258,27 @@ class Catalog:
         self.forget_if_deleted(capture)
         return found
 
-    def all(self, more: Mapping[str, list[Fact]] | None = None) -> list[StoredCapture]:
-        """Return every capture, the newest first; `more` are facts by capture that no worker has taken in yet."""
+    def all(
+        self,
+        more: Mapping[str, list[Fact]] | None = None,
+        on_problem: Callable[[FlamesliceError], None] | None = None,
+    ) -> list[StoredCapture]:
+        """Return every capture, the newest first; `more` are facts by capture that no worker has taken in yet.
+
+        on_problem: told what is damaged, and the rest is returned; without it that is raised.
+        """
         more = more or {}
-        found = (self.get(one, more.get(one, ())) for one in sorted({*self.ids(), *more}))
-        captures = [capture for capture in found if capture is not None]
+        captures = []
+        for one in sorted({*self.ids(), *more}):
+            try:
+                found = self.get(one, more.get(one, ()))
+            except InputError as error:
+                if on_problem is None:
+                    raise
+                on_problem(error)
+                continue
+            if found is not None:
+                captures.append(found)
         return sorted(captures, key=lambda one: (-one.started_realtime_ns, one.id))
 
     def resolve(self, text: str, more: Mapping[str, list[Fact]] | None = None) -> StoredCapture | None:
@@ -271,7 +287,10 @@ class Catalog:
         by_id = self.get(text, more.get(text, ())) if is_capture_id(text) else None
         if by_id is not None:
             return by_id
-        named = [one for one in self.all(more) if one.name == text]
+        problems: list[FlamesliceError] = []
+        named = [one for one in self.all(more, problems.append) if one.name == text]
+        if not named and problems:
+            raise problems[0]  # it may be this one
         if len(named) > 1:
             ids = ", ".join(one.id for one in named[:5]) + (" ..." if len(named) > 5 else "")
             raise InputError(f"{len(named)} captures have this name", f"give an id: {ids}", path=text)
