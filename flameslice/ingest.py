@@ -20,7 +20,7 @@ from flameslice.stored import data_url
 from pipeline import control
 from pipeline.control import CaptureFact, SourceBegin, SourceFact
 from pipeline.errors import UsageError
-from pipeline.log.protocol import Log
+from pipeline.log.protocol import Log, Message
 from pipeline.losses import Loss, LossLedger
 from pipeline.store.catalog import Catalog
 from pipeline.store.place import open_place
@@ -49,6 +49,20 @@ def run(
 
     before_end: called before a source is said to have ended.
     """
+    log.append([_begin(inputs)])
+    log.flush()
+    facts, ledger, rows = [], LossLedger(), 0
+    for one in inputs.files:
+        ended, losses = SourceIngest(inputs.manifest, one, log, on_bytes, before_end).run(now_realtime_ns)
+        facts.append(ended)
+        ledger.merge(losses)
+        rows += ended.rows
+    log.flush()
+    return Ingested(inputs.manifest.id, inputs.manifest.name, tuple(facts), ledger.as_tuple(), rows)
+
+
+def _begin(inputs: Inputs) -> Message:
+    """Return the message that a capture begins; raises InputError where its description does not fit."""
     manifest = inputs.manifest
     fact = CaptureFact(
         capture=manifest.id,
@@ -59,16 +73,7 @@ def run(
         recorded_status="complete" if manifest.status == "complete" else "partial",
         sources=tuple(SourceBegin(one.sha256, one.file, one.format, one.size_bytes) for one in inputs.files),
     )
-    log.append([control.to_message(fact)])
-    log.flush()
-    facts, ledger, rows = [], LossLedger(), 0
-    for one in inputs.files:
-        ended, losses = SourceIngest(inputs.manifest, one, log, on_bytes, before_end).run(now_realtime_ns)
-        facts.append(ended)
-        ledger.merge(losses)
-        rows += ended.rows
-    log.flush()
-    return Ingested(manifest.id, manifest.name, tuple(facts), ledger.as_tuple(), rows)
+    return control.to_message(fact)
 
 
 def ingest(
@@ -129,6 +134,7 @@ def _ingest_one(
     inputs = replace(
         inputs, manifest=replace(inputs.manifest, id=free_id(inputs.manifest.id, catalog, deleted))
     )
+    _begin(inputs)  # what is wrong with it is told before anything is written
     total = sum(one.size_bytes for one in inputs.files)
     with (
         progress(total, "ingesting") if progress is not None else contextlib.nullcontext() as on_bytes,

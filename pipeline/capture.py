@@ -176,7 +176,26 @@ def _manifest(body: dict[str, Any]) -> Manifest:
         raise ValueError(f"status {manifest.status!r}")
     if not all(isinstance(one.file, str) and isinstance(one.format, str) for one in manifest.sources):
         raise TypeError("a source without file and format")
+    for one in (manifest, manifest.recorder, *manifest.sources, *manifest.processes, *manifest.segments):
+        _check_types(one)
     return manifest
+
+
+def _check_types(value: Any) -> None:
+    """Raise TypeError where a text, a number or labels are something else; numbers fit into 64 bits."""
+    for one in dataclasses.fields(value):
+        found, declared = getattr(value, one.name), str(one.type)
+        if declared in ("str", "Status"):
+            is_right = isinstance(found, str)
+        elif declared == "int":
+            is_right = type(found) is int and abs(found) < 1 << 63
+        elif declared.startswith("dict[str, "):
+            kind = int if declared.endswith("int]") else str
+            is_right = isinstance(found, dict) and all(isinstance(each, kind) for each in found.values())
+        else:
+            is_right = True
+        if not is_right:
+            raise TypeError(f"{one.name} is {str(found)[:40]!r}")
 
 
 def _known(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:

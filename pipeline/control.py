@@ -20,6 +20,7 @@ from pipeline.errors import InputError
 from pipeline.log.protocol import CAPTURES, MAX_MESSAGE_BYTES, Message
 from pipeline.log.wire import PoisonError, is_capture_id, text_headers
 
+_INT64 = 1 << 63
 _MAJOR = schema.SCHEMA_VERSION.partition(".")[0]
 
 
@@ -165,7 +166,9 @@ def _built(kind: type[_Kind], body: Mapping[str, Any]) -> _Kind:
         value = body[one.name]
         expected = str(one.type)
         if expected in types:
-            is_right = type(value) is types[expected]
+            is_right = type(value) is types[expected] and not (
+                isinstance(value, int) and abs(value) >= _INT64
+            )
         elif expected.startswith("dict"):
             wanted = int if "int" in expected else str
             is_right = isinstance(value, dict) and all(type(each) is wanted for each in value.values())

@@ -11,7 +11,7 @@ import click
 
 from flameslice import outputs
 from flameslice.commands.stores import data_option, log_options
-from pipeline.errors import InputError, one_line
+from pipeline.errors import one_line
 from pipeline.text import shown
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ def _table(found: list[StoredCapture]) -> str:
 
 
 def _moment(realtime_ns: int) -> str:
+    """Return a wall clock time for people; what no calendar has is shown as it came."""
     try:
         return f"{datetime.fromtimestamp(realtime_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}Z"
     except (ValueError, OverflowError, OSError):
-        raise InputError(f"no usable start: {realtime_ns}", "delete this capture") from None
+        return f"{realtime_ns} ns"
