@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flameslice.worker_metrics import Metrics
 
 _LAG_EVERY_S = 5.0
-_LAG_EVERY_S_UNTIL_EMPTY = 0.2
+_LAG_EVERY_S_UNTIL_EMPTY = 0.5
 
 
 class Speaker:
@@ -112,14 +112,15 @@ def run(
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        consumer = _joined(log, group or logs.group_of(log_url, catalog), stop, on_problem)
+        name = group or logs.group_of(log_url, catalog)
+        consumer = _joined(log, name, stop, on_problem)
         if consumer is None:
             return 0
         catalog.place.sweep(".")
         worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
         stack.callback(worker.close)
         speaker.say("working", log=log_url or "embedded", data=catalog.place.url)
-        worker.run(_end(consumer, metrics, stop, until_empty), on_problem=on_problem)
+        worker.run(_end(log, name, consumer, metrics, stop, until_empty), on_problem=on_problem)
     speaker.say("stopped")
     return 0
 
@@ -143,7 +144,7 @@ def _overheard(speaker: Speaker) -> Iterator[None]:
 
 
 def _end(
-    consumer: Consumer, metrics: Metrics, stop: threading.Event, until_empty: bool
+    log: Log, group: str, consumer: Consumer, metrics: Metrics, stop: threading.Event, until_empty: bool
 ) -> Callable[[], bool]:
     """Return what says whether the worker is to end; it tells the metrics how much is left, too."""
     looked_s = -_LAG_EVERY_S
@@ -155,12 +156,11 @@ def _end(
             return stop.is_set()
         looked_s = now_s
         try:
-            lag = consumer.lag()
+            metrics.set_lag(consumer.lag())
+            # of the whole group: a partition may be another member's, and that one gone
+            is_empty = until_empty and not any(log.lag(group, TOPICS).values())
         except WorkError:
             return stop.is_set()  # the worker's next step meets it too, and says so
-        metrics.set_lag(lag)
-        # no partition yet: the group is still being formed
-        is_empty = bool(lag) and not any(lag.values())
-        return stop.is_set() or (until_empty and is_empty)
+        return stop.is_set() or is_empty
 
     return is_reached

@@ -157,6 +157,30 @@ class KafkaLog:
                 }
             )
 
+    def lag(self, group: str, topics: Sequence[str]) -> dict[Partition, int]:
+        """Return how many messages of each partition the group has not committed."""
+        with self._clients.told():
+            if self._reader is None:
+                self._reader = self._clients.new_consumer(None)
+            described = [
+                one for one in self._clients.admin.describe_topics(list(topics)) if not one["error_code"]
+            ]
+            ids = {one["name"]: str(one["topic_id"]) for one in described}
+            wanted = [
+                TopicPartition(one["name"], part["partition_index"])
+                for one in described
+                for part in one["partitions"]
+            ]
+            begins, ends = self._reader.beginning_offsets(wanted), self._reader.end_offsets(wanted)
+            committed = self._clients.admin.list_group_offsets({group: wanted})[group]
+            lags = {}
+            for one in wanted:
+                known = committed.get(one)
+                is_ours = known is not None and known.offset >= 0 and known.metadata in ("", ids[one.topic])
+                at = max(known.offset, begins[one]) if is_ours else begins[one]
+                lags[Partition(*one)] = max(0, ends[one] - at)
+            return lags
+
     @contextlib.contextmanager
     def _member(self, group: str) -> Iterator[Any]:
         member = self._clients.new_consumer(group)

@@ -91,6 +91,9 @@ class Log(Protocol):
     def commit(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Note where the group reads next; for groups without members."""
 
+    def lag(self, group: str, topics: Sequence[str]) -> Mapping[Partition, int]:
+        """Return how many messages of each partition the group has not committed, whoever reads it."""
+
     def consume(self, group: str, topics: Sequence[str]) -> Consumer:
         """Join a group."""
 

@@ -150,6 +150,20 @@ def test_lag_is_what_was_not_read(open_log: OpenLog) -> None:
     consumer.close()
 
 
+def test_lag_of_a_group_is_what_it_has_not_committed_whoever_reads(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(message(number) for number in range(5))
+    log.append(message(number, TOPICS[1]) for number in range(2))
+    log.flush()
+    assert sum(log.lag("g", TOPICS).values()) == 7
+    assert sum(log.lag("g", TOPICS[:1]).values()) == 5
+    partition = all_of(log, TOPICS[0])[0].partition
+    log.commit("g", {partition: 3})
+    assert open_log().lag("g", TOPICS)[partition] == 2
+    assert sum(log.lag("another", TOPICS).values()) >= 4
+    assert not any(log.lag("g", ["flameslice.never_made"]).values())
+
+
 def test_positions_without_members(open_log: OpenLog) -> None:
     log = open_log()
     log.append(message(number) for number in range(4))
