@@ -9,8 +9,9 @@ from pipeline.control import DeleteFact, Fact
 from pipeline.errors import FlamesliceError, InputError
 from pipeline.log.protocol import Log
 from pipeline.losses import Loss
-from pipeline.store.catalog import Catalog, StoredCapture
+from pipeline.store.catalog import Catalog
 from pipeline.store.place import open_place
+from pipeline.store.states import StoredCapture
 
 
 class Kept:

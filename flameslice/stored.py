@@ -20,9 +20,10 @@ from pipeline.loss_table import losses_of
 from pipeline.losses import Loss
 from pipeline.stacks import Frame, StackTrie
 from pipeline.store import causes
-from pipeline.store.catalog import Catalog, SourceState, StoredCapture
+from pipeline.store.catalog import Catalog
 from pipeline.store.parts import identities_of
 from pipeline.store.place import open_place
+from pipeline.store.states import SourceState, StoredCapture
 from pipeline.table_filter import of_origin
 from pipeline.tables import Tables
 from pipeline.text import shown, unescape

@@ -15,7 +15,7 @@ from pipeline.errors import one_line
 from pipeline.text import shown
 
 if TYPE_CHECKING:
-    from pipeline.store.catalog import StoredCapture
+    from pipeline.store.states import StoredCapture
 
 
 @click.group(short_help="List, show and delete stored captures.")
@@ -33,7 +33,7 @@ def captures() -> None:
 def list_captures(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> int:
     """List the captures, the newest first."""
     from flameslice.kept import Kept
-    from pipeline.store.catalog import describe
+    from pipeline.store.states import describe
 
     found, problems = Kept(data, log, log_config).all()
     if as_json:
@@ -54,7 +54,7 @@ def list_captures(as_json: bool, data: str | None, log: str | None, log_config: 
 def show(capture: str, as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
     """Show one capture, by id or name: its status, sources, rows and losses."""
     from flameslice.kept import Kept
-    from pipeline.store.catalog import describe
+    from pipeline.store.states import describe
 
     kept = Kept(data, log, log_config)
     found = kept.find(capture)

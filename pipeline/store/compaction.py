@@ -29,9 +29,10 @@ import polars as pl
 
 from pipeline import schema
 from pipeline.errors import InputError, UsageError, WorkError, from_os_error
-from pipeline.store.catalog import Catalog, StoredCapture
+from pipeline.store.catalog import Catalog
 from pipeline.store.parts import PART, Ranges, to_parquet
 from pipeline.store.place import LocalPlace, sync_folder, write_durably
+from pipeline.store.states import StoredCapture
 
 PART_ROWS = 1 << 20  # of a compacted part, about
 _COMPACT, _SWAP = ".compact-", ".swap-"

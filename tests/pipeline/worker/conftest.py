@@ -20,8 +20,9 @@ from pipeline import control, schema
 from pipeline.control import CaptureFact, SourceBegin, SourceFact
 from pipeline.log.protocol import Log, Message
 from pipeline.log.wire import Splitter
-from pipeline.store.catalog import Catalog, StoredCapture
+from pipeline.store.catalog import Catalog
 from pipeline.store.place import open_place
+from pipeline.store.states import StoredCapture
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("faulty_worker.py")
