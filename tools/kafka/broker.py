@@ -13,6 +13,7 @@ import argparse
 import atexit
 import base64
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -180,6 +181,7 @@ class Broker:
     def pause(self) -> None:
         """Stop its clock: connections stay open and nothing answers."""
         self._send(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)  # its threads stop one after the other
 
     def resume(self) -> None:
         """Let it go on after pause()."""
