@@ -88,9 +88,9 @@ def appending(folder: Path) -> None:
             log.close()
             peer = statistics.median(peers)
             for name, speed in (
-                ("flameslice on Kafka", megabytes / statistics.median(ours)),
+                ("ours on Kafka", megabytes / statistics.median(ours)),
                 ("ProducerPerformance", peer),
-                ("flameslice, embedded", megabytes / statistics.median(embedded)),
+                ("ours, embedded", megabytes / statistics.median(embedded)),
             ):
                 print(f"| {name} | {size_bytes // 1000} kB | {speed:.0f} | {speed / peer:.2f} |")
     print()
