@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import compress
 
-from collectors.perf_header import Head, Layout, Tail
-from collectors.perf_rows import Rows
-from collectors.perf_seen import REMEMBER_BYTES
-from collectors.perf_tokens import Tokens
+from collectors.perf_header import Head, Layout
+from collectors.perf_rows import Key, Rows
+from collectors.perf_tokens import REMEMBER_BYTES, Tokens
 from pipeline.filters import SampleFilter
 from pipeline.folds import EventTotals, Fold
 from pipeline.losses import Loss
@@ -52,7 +50,7 @@ class Counting:
         self.counts = Counts()
         self._keep = keep
         self._kept_heads: dict[Head, bool] = {}
-        self._counter: Counter[tuple[Head, Tail, int]] = Counter()
+        self._counter: Counter[Key] = Counter()
         self._piece = 0
 
     def piece(self, number: int, texts: Iterable[bytes]) -> tuple[Loss, ...]:
@@ -62,9 +60,9 @@ class Counting:
         tokens.begin_piece()
         for text in texts:
             tokens.feed(text)
-            self._count(tokens.take(tokens.ready))
+            self._count(tokens.take())
         tokens.finish()
-        self._count(tokens.take(tokens.ready))
+        self._count(tokens.take(is_last=True))
         self._settle()
         return tokens.losses.as_tuple()
 
@@ -76,10 +74,10 @@ class Counting:
         return counts
 
     def _count(self, rows: Rows) -> None:
-        if not rows.times:
+        if not rows.keys:
             return
         counts = self.counts
-        keys: Iterable[tuple[Head, Tail, int]] = zip(rows.heads, rows.tails, rows.nodes, strict=True)
+        keys = rows.keys
         if rows.times[0]:
             # all times only where a range asks for them: else the first and last row tell enough
             times_ns = times_to_ns(rows.times if self._keep.has_range else rows.times[:: len(rows) - 1 or 1])
@@ -87,23 +85,26 @@ class Counting:
             counts.first_ns = first if counts.first_ns is None else min(first, counts.first_ns)
             counts.last_ns = last if counts.last_ns is None else max(last, counts.last_ns)
             if self._keep.has_range:
-                keys = compress(keys, map(self._keep.keeps_time, times_ns))
+                keep = self._keep.keeps_time
+                keys = [key for key, time_ns in zip(keys, times_ns, strict=True) if keep(time_ns)]
         elif self._keep.has_range:
-            return
+            keys = []
         self._counter.update(keys)
         if len(self._counter) > _COUNTER_KEYS:
             self._settle()
 
     def _settle(self) -> None:
         """Turn counted keys into weights."""
-        counts, weights = self.counts, self.counts.weights
-        for (head, tail, node), number in self._counter.items():
-            if tail.is_record:
-                continue
+        counts, weights, push = self.counts, self.counts.weights, self.tokens.trie.push
+        for (head, tail, node, numbers), number in self._counter.items():
             event = tail.event or "[unknown]"
+            if event.startswith("PERF_RECORD_"):
+                continue
             counts.rows += number
             if not self._keeps(head):
                 continue
+            for frame in numbers:
+                node = push(node, frame)
             known = counts.events.get(event)
             if known is None:
                 known = counts.events[event] = ((self._piece, len(counts.events)), EventTotals())

@@ -74,13 +74,12 @@ class Head:
 class Tail:
     """What a sample counts; one object per different event and period, compared by identity."""
 
-    __slots__ = ("event", "has_args", "is_record", "period")
+    __slots__ = ("event", "is_tracepoint", "period")
 
     def __init__(self, event: str, period: int | None) -> None:
         self.event = event
         self.period = period
-        self.is_record = event.startswith("PERF_RECORD_")
-        self.has_args = self.is_record or is_tracepoint(event)
+        self.is_tracepoint = is_tracepoint(event) or event.startswith("PERF_RECORD_")
 
 
 def times_in(line: bytes) -> Iterator[re.Match[bytes]]:
@@ -89,8 +88,8 @@ def times_in(line: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def parse_prefix(prefix: bytes, layout: Layout) -> Head | None:
-    """Read the columns before the time and the space before it; None where they are not those of the layout."""
-    if len(prefix) >= _LONGEST_PREFIX:
+    """Read the columns before the time; None where they are not those of the layout."""
+    if len(prefix) > _LONGEST_PREFIX:
         return None
     match = (_WITH_TID if layout.has_tid else _WITHOUT_TID).match(prefix)
     if match is None:

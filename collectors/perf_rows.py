@@ -6,41 +6,34 @@ from dataclasses import dataclass, field
 
 from collectors.perf_header import Head, Tail
 
+Key = tuple[Head, Tail, int, tuple[int, ...]]
+
 
 @dataclass(slots=True)
 class Rows:
-    """Sample lines: equal positions of heads, tails, nodes (of whole stacks) and times are one row.
+    """Sample lines: equal positions of keys and times are one row.
 
-    Times are as printed, b'' where the file has none; args, by position, is for rows that have arguments. Four flat
-    lists: what holds a tuple for each row keeps Python's garbage collector busy.
+    A key is (head, tail, node of the callers, frame numbers of the innermost stack line, the outermost first); times
+    are as printed, b'' where the file has none; args, by position, is for rows that have arguments.
     """
 
-    heads: list[Head] = field(default_factory=list)
-    tails: list[Tail] = field(default_factory=list)
-    nodes: list[int] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
     times: list[bytes] = field(default_factory=list)
     args: dict[int, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self.keys)
 
-    def add(self, head: Head, tail: Tail, node: int, time: bytes, args: bytes) -> None:
-        """Add a row."""
-        if args:
-            self.args[len(self.times)] = args
-        self.heads.append(head)
-        self.tails.append(tail)
-        self.nodes.append(node)
-        self.times.append(time)
-
-    def cut(self, at: int) -> Rows:
-        """Take the rows from a position on out and return them."""
-        rest = Rows(self.heads[at:], self.tails[at:], self.nodes[at:], self.times[at:])
-        if self.args:
-            places = [place for place in range(at, len(self)) if place in self.args]
-            rest.args = {place - at: self.args.pop(place) for place in places}
-        del self.heads[at:], self.tails[at:], self.nodes[at:], self.times[at:]
-        return rest
+    def split_last(self) -> Rows:
+        """Take the last row out, if there is one, and return it."""
+        last = Rows()
+        if self.keys:
+            last.keys.append(self.keys.pop())
+            last.times.append(self.times.pop())
+            args = self.args.pop(len(self.keys), None)
+            if args is not None:
+                last.args[0] = args
+        return last
 
 
 class LineCount:
