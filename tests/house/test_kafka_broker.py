@@ -168,11 +168,17 @@ def test_two_of_three_brokers_go_on(kafka_cluster_of_three: Cluster) -> None:
 
 
 def leader_of(topic: str, cluster: Cluster) -> Broker:
+    """The broker that leads the topic's partition, once the answering broker has heard of one."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-    (description,) = admin.describe_topics([topic])
+    end_s = time.monotonic() + 30
+    leader = None
+    while leader is None:
+        assert time.monotonic() < end_s, "no broker leads the partition"
+        (description,) = admin.describe_topics([topic])
+        ids = [partition["leader_id"] for partition in description["partitions"]]
+        leader = next((broker for broker in cluster.brokers if broker.node_id in ids), None)
     admin.close()
-    leader_id = description["partitions"][0]["leader_id"]
-    return next(broker for broker in cluster.brokers if broker.node_id == leader_id)
+    return leader
 
 
 @pytest.mark.usefixtures("kafka_sasl_ssl")  # skips where no broker can run
