@@ -4,6 +4,10 @@ One line of `clocks.jsonl` is one snapshot: every value stands for the instant t
 
     {"snapshot": 0, "clocks": {"monotonic": {"value_ns": 812000000123, "uncertainty_ns": 0},
      "realtime": {"value_ns": 1796097220690226123, "uncertainty_ns": 48}, ...}}
+
+What a tracer stamped (clock_markers) has lines of its own, for these are other instants; a TSC counts ticks:
+
+    {"snapshot": 9, "clocks": {"monotonic": {...}, "tsc": {"value_ticks": 89740668660786, "uncertainty_ticks": 0}}}
 """
 
 from __future__ import annotations
@@ -34,11 +38,16 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one clock showed at the snapshot's instant."""
+    """What one clock showed at the snapshot's instant, in its own unit."""
 
     clock: str
-    value_ns: int
-    uncertainty_ns: int
+    value: int
+    uncertainty: int
+
+    @property
+    def unit(self) -> str:
+        """Return what the clock counts."""
+        return "ticks" if self.clock == "tsc" else "ns"
 
 
 def take(read_ns: Callable[[int], int] = time.clock_gettime_ns, tries: int = _TRIES) -> tuple[Reading, ...]:
@@ -66,7 +75,10 @@ def _bracket(read_ns: Callable[[int], int], clock_id: int) -> tuple[int, int, in
 
 def to_line(snapshot: int, readings: tuple[Reading, ...]) -> str:
     """Return the line of `clocks.jsonl` for a snapshot."""
-    clocks = {one.clock: {"value_ns": one.value_ns, "uncertainty_ns": one.uncertainty_ns} for one in readings}
+    clocks = {
+        one.clock: {f"value_{one.unit}": one.value, f"uncertainty_{one.unit}": one.uncertainty}
+        for one in readings
+    }
     return json.dumps({"snapshot": snapshot, "clocks": clocks}) + "\n"
 
 
@@ -74,9 +86,11 @@ def from_line(line: str) -> tuple[int, tuple[Reading, ...]]:
     """Return (snapshot, readings) of a line; raise ValueError or KeyError where it is none."""
     body = json.loads(line)
     clocks: dict[str, dict[str, int]] = body["clocks"]
-    return body["snapshot"], tuple(
-        Reading(clock, one["value_ns"], one["uncertainty_ns"]) for clock, one in clocks.items()
-    )
+    readings = []
+    for clock, one in clocks.items():
+        unit = "ticks" if clock == "tsc" else "ns"
+        readings.append(Reading(clock, one[f"value_{unit}"], one[f"uncertainty_{unit}"]))
+    return body["snapshot"], tuple(readings)
 
 
 def read(path: Path, host: str, boot_id: str, ledger: LossLedger) -> pl.DataFrame:
@@ -92,8 +106,7 @@ def read(path: Path, host: str, boot_id: str, ledger: LossLedger) -> pl.DataFram
                 try:
                     snapshot, readings = from_line(line)
                     rows += [
-                        (host, boot_id, snapshot, one.clock, one.value_ns, one.uncertainty_ns)
-                        for one in readings
+                        (host, boot_id, snapshot, one.clock, one.value, one.uncertainty) for one in readings
                     ]
                 except (ValueError, KeyError, TypeError, AttributeError):
                     ledger.add("unreadable_line", line=number, example=line)

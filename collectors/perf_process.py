@@ -167,6 +167,10 @@ class PerfProcess:
         assert self.status is not None
         return self.status
 
+    def forget(self) -> None:
+        """Let go of what perf has said."""
+        self._stderr.close()
+
     def cpu_so_far_ns(self) -> int:
         """Return the CPU time that perf has used, 0 where the kernel does not tell."""
         try:

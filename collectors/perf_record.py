@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collectors import clock_snapshots
+from collectors.clock_markers import Marks
 from collectors.perf_growth import Growth
 from collectors.perf_process import PerfProcess, refusal
 from collectors.presets import Choice, Part, Placement, argv, lighter, missing_events, parts
@@ -83,6 +84,7 @@ class Session:
     used_bytes: int = 0
     events: int = 0
     snapshots: int = 0
+    _marks: Marks | None = None
     _next_snapshot_ns: int = 0
     _next_look_ns: int = 0
     _deadline_ns: int | None = None
@@ -94,13 +96,18 @@ class Session:
         """
         choice: Choice | None = self.choice
         self._note_missing()
-        while choice is not None:
-            self.choice = choice
-            why = self._record()
-            if why not in ("event_rate", "max_bytes"):
-                break
-            choice = self._fall_back(why)
-        self.snapshot()
+        self._marks = Marks(self.perf, self.directory, self.choice.arch, self.clock)
+        self.recorder_pids += self._marks.pids
+        try:
+            while choice is not None:
+                self.choice = choice
+                why = self._record()
+                if why not in ("event_rate", "max_bytes"):
+                    break
+                choice = self._fall_back(why)
+            self.snapshot()
+        finally:
+            self._keep_marks(self._marks)
         if choice is None or self.failure is not None:
             self.is_partial = True
             self._wait_for_command()
@@ -109,8 +116,19 @@ class Session:
         """Add a snapshot of the host's clocks to the capture."""
         with (self.directory / CLOCKS_FILE).open("a", encoding="utf-8") as out:
             out.write(clock_snapshots.to_line(self.snapshots, clock_snapshots.take()))
+        if self._marks is not None:
+            self._marks.mark(self.snapshots)
         self.snapshots += 1
         self._next_snapshot_ns = time.monotonic_ns() + SECOND_NS
+
+    def _keep_marks(self, marks: Marks) -> None:
+        """Add what the tracers saw of the marks as snapshots of their own; a refused recording keeps none."""
+        found = marks.finish()
+        self.notes += marks.notes
+        if self.snapshots:
+            with (self.directory / CLOCKS_FILE).open("a", encoding="utf-8") as out:
+                for number, readings in enumerate(found, self.snapshots):
+                    out.write(clock_snapshots.to_line(number, readings))
 
     # ------------------------------------------------------------ one stretch with one preset
 

@@ -19,8 +19,8 @@ from typing import Literal
 Preset = Literal["cpu", "latency", "full"]
 CallGraph = Literal["fp", "dwarf", "lbr"]
 
-# the clocks that can stamp events, as perf spells them too
-CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
+# the clocks that can stamp events, as perf spells them too; perf is its own default, for which it takes no -k
+CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai", "perf")
 
 # fewer samples than this say nothing about the seconds that a recording lasts (our choice)
 _SLOWEST_HZ = 49
@@ -195,7 +195,8 @@ class Placement:
 
 def argv(part: Part, place: Placement) -> list[str]:
     """Return perf record's arguments; `SELF` in them stands for the process id that it will have."""
-    args = ["record", "-N", "--no-bpf-event", "--sample-cpu", "-c", "1", "-k", place.clock]
+    args = ["record", "-N", "--no-bpf-event", "--sample-cpu", "-c", "1"]
+    args += ["-k", place.clock] if place.clock != "perf" else []
     args += ["-D", "-1", "--control", place.control, "-o", place.output, "--max-size", f"{place.max_bytes}B"]
     pages = _BUFFER_PAGES if place.is_root else _USER_BUFFER_PAGES
     while pages > _USER_BUFFER_PAGES and pages * _PAGE_BYTES * place.cpus > _ALL_BUFFER_BYTES:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collectors.record_capture import Request
     from pipeline.capture import Manifest
 
-CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
+CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai", "perf")
 
 
 @click.command(
@@ -52,7 +52,11 @@ CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai")
     help="How stacks are found; lbr needs Intel hardware and samples cycles.",
 )
 @click.option(
-    "--clock", type=click.Choice(CLOCKS), default="monotonic", show_default=True, help="What stamps events."
+    "--clock",
+    type=click.Choice(CLOCKS),
+    default="monotonic",
+    show_default=True,
+    help="What stamps events; perf: its own default.",
 )
 @click.option(
     "--max-bytes", default="1G", show_default=True, metavar="SIZE", help="Fall back near this size."

@@ -112,7 +112,7 @@ def test_clocks_are_read_at_the_start_and_at_the_end(
     lines = [json.loads(line) for line in (tmp_path / "c.capture/clocks.jsonl").read_text().splitlines()]
     assert [line["snapshot"] for line in lines] == list(range(len(lines)))
     assert len(lines) >= 3
-    assert all(len(line["clocks"]) == 5 for line in lines)
+    assert all(len(line["clocks"]) in (5, 2) for line in lines)  # two: what a tracer stamped
 
 
 def test_the_environment_is_not_recorded_and_redaction_hides_host_and_arguments(

@@ -1,0 +1,81 @@
+"""Marks tie a tracer's clock to ktime: with the real perf and ftrace where they can be had."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collectors.clock_markers import TRACEFS, PerfMarks, TscMarks, best_of
+from collectors.clock_snapshots import Reading
+from collectors.perf_process import find_perf
+from pipeline.errors import WorkError
+
+
+def test_the_tightest_mark_of_a_snapshot_counts() -> None:
+    brackets = {0: (1000, 1900), 1: (2000, 2301), 2: (3000, 3700), 3: (4000, 4900), 4: (9000, 9100)}
+    found = best_of("perf", brackets, {0: 51_000, 1: 52_000, 2: 53_000, 4: 59_000, 77: 1})
+    assert found == {
+        0: (Reading("monotonic", 2150, 151), Reading("perf", 52_000, 0)),
+        1: (Reading("monotonic", 9050, 50), Reading("perf", 59_000, 0)),
+    }
+
+
+@pytest.fixture
+def tsc_marks() -> TscMarks:
+    try:
+        return TscMarks()
+    except OSError as error:
+        pytest.skip(f"no x86-tsc trace clock here: {error}")
+
+
+def test_the_tsc_is_read_and_nothing_is_left_behind(tsc_marks: TscMarks) -> None:
+    for snapshot in range(3):
+        tsc_marks.mark(snapshot)
+        time.sleep(0.05)
+    found = tsc_marks.finish()
+    assert sorted(found) == [0, 1, 2]
+    monotonic, ticks = zip(*((one.value, two.value) for one, two in found.values()), strict=True)
+    per_ns = [(ticks[n + 1] - ticks[n]) / (monotonic[n + 1] - monotonic[n]) for n in range(2)]
+    assert per_ns[0] == pytest.approx(per_ns[1], rel=1e-3)
+    assert not (TRACEFS / "instances" / f"flameslice-{os.getpid()}").exists()
+
+
+def test_what_a_killed_recorder_left_is_removed(tsc_marks: TscMarks) -> None:
+    tsc_marks.finish()
+    program = "import time; from collectors.clock_markers import TscMarks; TscMarks(); print(1, flush=True); time.sleep(60)"
+    killed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    left = TRACEFS / "instances" / f"flameslice-{killed.pid}"
+    assert left.exists()
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    TscMarks().finish()
+    assert not left.exists()
+
+
+def test_perfs_own_clock_is_tied_to_ktime_within_2_us(tmp_path: Path) -> None:
+    try:
+        marks = PerfMarks(find_perf(), tmp_path, platform.machine())
+    except WorkError as error:
+        pytest.skip(f"perf records no marks here: {error}")
+    for snapshot in range(20):
+        marks.mark(snapshot)
+        time.sleep(0.01)
+    found = marks.finish()
+    assert sorted(found) == list(range(20))
+    half_brackets = sorted(monotonic.uncertainty for monotonic, _ in found.values())
+    assert half_brackets[len(half_brackets) // 2] < 2_000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_tracefs_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        TscMarks(tmp_path)
