@@ -86,7 +86,10 @@ class Assumed:
         value, uncertainty_ns = self._told.wall_starts[source.source]
         start = 0 if source.clock == RELATIVE else source.first or 0
         wall = Domain("realtime", source.host, source.boot_id)
-        self.assume(f"{source.source} begins at the wall-clock time of --wall-start, +-{uncertainty_ns} ns")
+        runs = ", and runs at the wall clock's rate" if source.clock == RELATIVE else ""
+        self.assume(
+            f"{source.source} begins at the wall-clock time of --wall-start, +-{uncertainty_ns} ns{runs}"
+        )
         readings = (Reading(source.domain, start), Reading(wall, value, uncertainty_ns))
         return Snapshot(readings, f"--wall-start {source.source}")
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Final
 
 from pipeline.clock_anchors import Anchors, sort_out
-from pipeline.clock_domains import Domain, Reading, Snapshot
+from pipeline.clock_domains import RELATIVE, Domain, Reading, Snapshot
 from pipeline.clock_maps import Anchor, RateModel
 from pipeline.clocks import Edge
 
@@ -38,6 +39,8 @@ _CALIBRATION_PPB: Final = 50_000
 _HOSTS_PPB: Final = 2 * _SLEW_PPB
 # temperature and NTP's corrections between two snapshots; our choice, and more where the anchors show more
 _WANDER_PPB: Final = 1_000
+# no counter ticks more often in a ns; our choice, for a lone reading tells no rate
+_MOST_TICKS: Final = Fraction(8)
 # a rate that changes by more than this between anchors is said; our choice: a leap smear over a day is 11,574
 NOTABLE_PPB: Final = 5_000
 
@@ -45,6 +48,8 @@ NOTABLE_PPB: Final = 5_000
 def rate_model(one: Domain, other: Domain) -> RateModel:
     """Return what is known of the rate of `other` against `one` before any anchor is seen."""
     rate = None if "tsc" in (one.clock, other.clock) else Fraction(1)
+    if RELATIVE in (one.clock, other.clock):
+        return RateModel(rate)  # only a user's word relates it, and the word is that it runs alike
     if (one.host, one.boot_id) != (other.host, other.boot_id):
         return RateModel(rate, _HOSTS_PPB, _WANDER_PPB)
     if one.clock in _TIMEKEEPER and other.clock in _TIMEKEEPER:
@@ -61,20 +66,31 @@ def steadiness(domain: Domain) -> int:
 
 def edges_of(snapshots: Iterable[Snapshot]) -> list[Edge]:
     """Return one edge per pair of clocks that snapshots tie: each clock against the steadiest beside it."""
-    anchors: dict[tuple[Domain, Domain], list[Anchor]] = {}
+    pairs: dict[tuple[Domain, Domain], list[tuple[Reading, Reading, str]]] = {}
     for snapshot in snapshots:
         base, *others = sorted(snapshot.readings, key=lambda one: (steadiness(one.domain), one.domain))
         for other in others:
             if other.domain != base.domain:
-                found = anchors.setdefault((base.domain, other.domain), [])
-                found.append(_anchor(base, other, snapshot.origin))
-    return [Edge.of_anchors(*pair, _with_wander(found, rate_model(*pair))) for pair, found in anchors.items()]
+                pairs.setdefault((base.domain, other.domain), []).append((base, other, snapshot.origin))
+    edges = []
+    for pair, readings in pairs.items():
+        scale = _units_of_other(readings) if rate_model(*pair).rate is None else Fraction(1)
+        anchors = [
+            Anchor(base.value, other.value, other.uncertainty + math.ceil(base.uncertainty * scale), origin)
+            for base, other, origin in readings
+        ]
+        edges.append(Edge.of_anchors(*pair, _with_wander(anchors, rate_model(*pair))))
+    return edges
 
 
-def _anchor(base: Reading, other: Reading, origin: str) -> Anchor:
-    # no counter ticks more than 8 times in a ns: our choice, for the rate is not known yet
-    carried = base.uncertainty * (8 if other.domain.clock == "tsc" else 1)
-    return Anchor(base.value, other.value, other.uncertainty + carried, origin)
+def _units_of_other(readings: Sequence[tuple[Reading, Reading, str]]) -> Fraction:
+    """Return roughly how many units of the other clock one of the base has: an uncertainty needs no more."""
+    rates = sorted(
+        Fraction(abs(right[1].value - left[1].value), abs(right[0].value - left[0].value))
+        for left, right in itertools.pairwise(readings)
+        if right[0].value != left[0].value
+    )
+    return rates[len(rates) // 2] if rates else _MOST_TICKS
 
 
 def _with_wander(found: Sequence[Anchor], model: RateModel) -> Anchors:

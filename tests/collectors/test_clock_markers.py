@@ -49,8 +49,8 @@ def test_the_tsc_is_read_and_nothing_is_left_behind(tsc_marks: TscMarks) -> None
 
 def test_what_a_killed_recorder_left_is_removed(tsc_marks: TscMarks) -> None:
     tsc_marks.finish()
-    program = "import time; from collectors.clock_markers import TscMarks; TscMarks(); print(1, flush=True); time.sleep(60)"
-    killed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    program = "from collectors.clock_markers import TscMarks; TscMarks(); print(1, flush=True); input()"
+    killed = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert killed.stdout is not None
     killed.stdout.readline()
     left = TRACEFS / "instances" / f"flameslice-{killed.pid}"
