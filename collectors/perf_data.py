@@ -52,7 +52,7 @@ def open_text(source: Source) -> Iterator[Source]:
     """
     perf = perf_path(source.name)
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(_on_disk(source))
+        path = stack.enter_context(on_disk(source))
         header = _header(perf, path)
         for options in (_RICH, _PLAIN):  # an old perf does not know every option
             output = stack.enter_context(_PerfOutput([perf, "script", *options, "-i", path], source.name))
@@ -78,7 +78,7 @@ def perf_path(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _on_disk(source: Source) -> Iterator[str]:
+def on_disk(source: Source) -> Iterator[str]:
     """Yield the absolute path of an unpacked perf.data file: perf itself looks through no compression."""
     if source.path is not None and source.is_plain_file():
         yield str(source.path.absolute())  # so that no name is taken for an option, or for standard input
