@@ -29,6 +29,7 @@ from collectors.perf_data_layout import (
     Attr,
     PerfData,
 )
+from collectors.perf_header_clocks import LARGEST_STEP_NS, PERF, READ_APART_NS
 from collectors.source import Source
 from pipeline.clock_domains import (
     CLOCK_OF_ID,
@@ -42,17 +43,13 @@ from pipeline.clock_domains import (
 from pipeline.errors import from_os_error
 from pipeline.text import decode, escape
 
-PERF: Final = "perf"
-# gettimeofday gives whole microseconds, and perf reads the clock after it: the truth is up to this much later.
-# 1 us, and 3 us between the reads, our choice: 65 recordings with -k realtime, which read one clock twice,
-# showed 1.9 to 3.6 us for both together (perf 6.1, idle KVM guest).
-TIME_OF_DAY_UNCERTAINTY_NS: Final = 1_000 + 3_000
+# gettimeofday gives whole microseconds, so the truth is up to 1 us later, and perf reads the clock after it
+TIME_OF_DAY_UNCERTAINTY_NS: Final = 1_000 + READ_APART_NS
 
 _FEATURES = frozenset({HOSTNAME, ARCH, SAMPLE_TIME, CLOCKID, CLOCK_DATA})
 _RECORDS = frozenset({HEADER_ATTR, HEADER_FEATURE, TIME_CONV})
 _OLD_TIME_CONV_BYTES, _TIME_CONV_BYTES = 24, 48  # without the record's header
 _INT64 = 1 << 63
-_LARGEST_RESOLUTION_NS = 10**9
 
 
 def read(source: Source | Path | str, name: str = "", host: str = "", boot_id: str = "") -> SourceClocks:
@@ -197,7 +194,7 @@ class _Reader:
         if len(section) < 8:
             return 0
         (resolution_ns,) = struct.unpack_from(self._data.order + "Q", section)
-        return resolution_ns - 1 if 0 < resolution_ns <= _LARGEST_RESOLUTION_NS else 0
+        return resolution_ns - 1 if 0 < resolution_ns <= LARGEST_STEP_NS else 0
 
     def _span(self) -> tuple[int | None, int | None]:
         """Return the times of the first and last sample; what went through a pipe has zeros there."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from collectors import perf_header
 from collectors.perf_fold import Counting, unite
 from collectors.perf_header import Layout
+from collectors.perf_header_clocks import clock_of
 from collectors.perf_pieces import PIECE_BYTES, Task, feeds, file_feeds, file_pieces, stream_pieces
 from collectors.perf_workers import OnBytes, count_parallel, default_workers
 from collectors.source import Source
@@ -219,9 +220,3 @@ def _tasks(source: Source, layout: Layout) -> Iterator[Task]:
     else:
         for number, piece in enumerate(_stream(source, layout)):
             yield number, piece
-
-
-def clock_of(meta: dict[str, str]) -> str:
-    """Return the clock that stamped the samples, from the header lines of the file ('# clockid: monotonic (1)')."""
-    named = meta.get("clockid", "").partition(" ")[0]
-    return named or "perf"
