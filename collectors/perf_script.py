@@ -90,11 +90,11 @@ def fold(
         found = counting.piece(0, _told(_texts(source), on_bytes))
         counts, losses = [counting.result()], LossLedger()
         losses.merge(found)
-    meta = unite(counts, result)
+    result.meta = unite(counts, result)
     result.losses.merge(losses.as_tuple())
     result.losses.merge(source.losses.as_tuple())
     result.rows += result.losses.lost_rows
-    result.clock = clock_of(meta) if layout.has_time else ""
+    result.clock = clock_of(result.meta) if layout.has_time else ""
     return result
 
 

@@ -20,6 +20,7 @@ from pipeline.errors import FlamesliceError, from_os_error, one_line
 COMMANDS: dict[str, tuple[str, str]] = {
     "captures": ("captures", "List, show and delete stored captures."),
     "chart": ("chart", "Draw what each thread did over time, slice by slice, as a flame chart."),
+    "clocks": ("clocks", "Show what relates the clocks of captures, and convert times."),
     "compact": ("compact", "Join the small files of complete captures."),
     "deadletter": ("deadletter", "List and replay messages that could not be stored."),
     "doctor": ("doctor", "Say what this machine allows to record, and how to allow more."),

@@ -15,7 +15,7 @@ import polars as pl
 
 from pipeline import clock_policy, clocks
 from pipeline.clock_anchors import Anchors
-from pipeline.clock_assumptions import Assumed, Told
+from pipeline.clock_assumptions import Assumed, Told, named
 from pipeline.clock_domains import RELATIVE, Domain, Snapshot, SourceClocks
 from pipeline.clocks import ClockGraph, Converted, Edge, Hop
 from pipeline.errors import InputError
@@ -79,6 +79,12 @@ class Alignment:
         """Return how far two events of different sources may be misplaced against each other."""
         worst = sorted((one.uncertainty_ns for one in self.sources if one.is_placed), reverse=True)
         return sum(worst[:2]) if len(worst) > 1 else 0
+
+    def domain_named(self, name: str) -> Domain:
+        """Return the clock that a user names: monotonic, monotonic@HOST, relative@SOURCE."""
+        return named(
+            name, [one.domain for one in self.sources if one.source.clock] + list(self.graph.domains)
+        )
 
     def check(self, width_ns: int, *, is_accepted: bool = False) -> None:
         """Raise InputError where a source has no place, or the join is less certain than a slice is wide."""

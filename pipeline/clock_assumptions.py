@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.clock_domains import RELATIVE, Domain, Reading, Snapshot, SourceClocks
+from pipeline.clock_domains import HOST_CLOCKS, RELATIVE, Domain, Reading, Snapshot, SourceClocks
 from pipeline.errors import InputError
 
 
@@ -67,17 +67,22 @@ class Assumed:
         return _moved(source, host, boot_id)
 
     def boots(self, source: SourceClocks) -> SourceClocks:
-        """Return a source whose snapshots start anew where monotonic went back: the host was booted in between."""
-        boot, last = 1, None
+        """Return a source whose snapshots start anew where monotonic went back and the wall clock did not.
+
+        The host was booted in between, and no boot id says so. Snapshots without a wall clock stay in the first boot.
+        """
+        boot, last = 1, (0, 0)
         snapshots = []
         for snapshot in source.snapshots:
-            value = next((one.value for one in snapshot.readings if one.domain.clock == "monotonic"), None)
-            if value is not None and last is not None and value < last:
-                boot += 1
-                self.warnings.append(
-                    f"{source.source}: monotonic went back at {snapshot.origin}: the host was booted in between"
-                )
-            last = value if value is not None else last
+            values = {one.domain.clock: one.value for one in snapshot.readings}
+            if "monotonic" in values and "realtime" in values:
+                now = values["monotonic"], values["realtime"]
+                if now[0] < last[0] and now[1] >= last[1]:
+                    boot += 1
+                    self.warnings.append(
+                        f"{source.source}: monotonic went back at {snapshot.origin}: the host was booted in between"
+                    )
+                last = now
             snapshots.append(snapshot if boot == 1 else _in_boot(snapshot, boot))
         return dataclasses.replace(source, snapshots=tuple(snapshots))
 
@@ -96,8 +101,11 @@ class Assumed:
     def anchors(self, known: Sequence[SourceClocks]) -> list[Snapshot]:
         """Return the snapshots that --anchor makes."""
         made = []
+        # clocks that nothing stamped can be named too
+        domains = [source.domain for source in known if source.clock]
+        domains += [source.domain_of(clock) for source in known for clock in HOST_CLOCKS]
         for number, pair in enumerate(self._told.anchors, 1):
-            readings = tuple(Reading(_named(name, known), value) for name, value in pair)
+            readings = tuple(Reading(named(name, domains), value) for name, value in pair)
             made.append(Snapshot(readings, f"--anchor {number}"))
             self.assume(f"{pair[0][0]} {pair[0][1]} is {pair[1][0]} {pair[1][1]}, as --anchor says")
         return made
@@ -151,20 +159,17 @@ def _in_boot(snapshot: Snapshot, boot: int) -> Snapshot:
     return Snapshot(readings, snapshot.origin)
 
 
-def _named(name: str, known: Sequence[SourceClocks]) -> Domain:
-    """Return the domain that a user names: monotonic, monotonic@HOST, relative@SOURCE."""
+def named(name: str, known: Iterable[Domain]) -> Domain:
+    """Return the only domain of a name: monotonic, monotonic@HOST, relative@SOURCE."""
     clock, _, host = name.partition("@")
-    if clock == RELATIVE:
-        found = [
-            source.domain for source in known if source.clock == RELATIVE and host in ("", source.source)
-        ]
-    else:
+    domains = list(dict.fromkeys(known))
+    if clock != RELATIVE:
         host = host.partition("/")[0]
-        found = [source.domain_of(clock) for source in known if host in ("", source.host)]
-    found = list(dict.fromkeys(found))
+    found = [one for one in domains if one.clock == clock and host in ("", one.host)]
     if len(found) != 1:
+        listed = ", ".join(str(one) for one in domains[:10]) or "none"
         raise InputError(
             f"{name!r} is {'no clock' if not found else 'more than one clock'} here",
-            "name it as flameslice clocks prints it: CLOCK@HOST, or relative@SOURCE",
+            f"the clocks are {listed}",
         )
     return found[0]

@@ -40,6 +40,7 @@ class Fold:
     )
     is_folded: bool = False  # names are spelled for folded output already: tidy nothing
     notes: tuple[str, ...] = ()  # what a reader of the result must know of the source, in words
+    meta: dict[str, str] = field(default_factory=dict)  # the source's own header fields
 
     def add(self, event: str, comm: str | None, node: int, samples: int, period: int | None) -> None:
         """Add samples of one stack; period is their sum, None where the file has none."""
