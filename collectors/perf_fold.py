@@ -70,7 +70,7 @@ class Counting:
         """Return everything counted."""
         counts, trie = self.counts, self.tokens.trie
         counts.frames, counts.parents, counts.frame_of = trie.frames, trie.parents, trie.frame_of
-        counts.meta, counts.comm_history = self.tokens.meta, self.tokens.comm_history
+        counts.meta, counts.comm_history = self.tokens.header.meta, self.tokens.comm_history
         return counts
 
     def _count(self, rows: Rows) -> None:

@@ -9,6 +9,7 @@ import polars as pl
 
 from collectors.perf_fold import times_to_ns
 from collectors.perf_header import Layout
+from collectors.perf_row_lines import RowLines
 from collectors.perf_rows import Key, Rows
 from collectors.perf_tokens import Tokens
 from pipeline import schema
@@ -36,40 +37,64 @@ class TableReader:
         self._comms: dict[str | None, str | None] = {}  # name as the file has it -> as tables have it
         self._events: dict[str, str] = {}
         self._last_ns: int | None = None
+        self._lines = RowLines()
+        self.first_ns: int | None = None  # of the first row, whatever is kept
 
     @property
     def meta(self) -> dict[str, str]:
         """Return the source's own header fields."""
-        return self.tokens.meta
+        return self.tokens.header.meta
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Return the rows before which the file says that another recording begins, and the lines of that."""
+        return dict(self.tokens.header.blocks)
+
+    @property
+    def line_of(self) -> dict[int, int]:
+        """Return the lines of rows that may begin another recording."""
+        return self._lines.line_of | self.starts
 
     def read(self, texts: Iterable[bytes]) -> Iterator[Batch]:
         """Yield the batches of a source."""
         held = Rows()
-        for rows in self._row_parts(texts):
-            held.args.update((len(held) + at, text) for at, text in rows.args.items())
+        times: list[int | None] = []
+        for text, rows in self._row_parts(texts):
+            held.args.update((len(held) + at, args) for at, args in rows.args.items())
             held.keys += rows.keys
+            times += self._part_times(text, rows.times)
             held.times += rows.times
             if len(held) >= _BATCH_ROWS:
-                yield self._batch(held)
-                held = Rows()
+                yield self._batch(held, times)
+                held, times = Rows(), []
         self.losses.merge(self.tokens.losses.as_tuple())
-        yield self._batch(held)
+        yield self._batch(held, times)
 
-    def _row_parts(self, texts: Iterable[bytes]) -> Iterator[Rows]:
+    def _row_parts(self, texts: Iterable[bytes]) -> Iterator[tuple[bytes, Rows]]:
         for text in texts:
             self.tokens.feed(text)
-            yield self.tokens.take()
+            yield text, self.tokens.take()
         self.tokens.finish()
-        yield self.tokens.take(is_last=True)
+        yield b"", self.tokens.take(is_last=True)
 
-    def _batch(self, rows: Rows) -> Batch:
-        events = self._table(rows)
+    def _part_times(self, text: bytes, printed: list[bytes]) -> list[int] | list[None]:
+        """Return the times of a text's rows in ns, None where it has none."""
+        if printed and not printed[0]:
+            return [None] * len(printed)
+        times = times_to_ns(printed) if printed else []
+        if self.first_ns is None and times:
+            self.first_ns = times[0]
+        self._lines.add(text, printed, times, self.tokens.lines_fed)
+        return times
+
+    def _batch(self, rows: Rows, times: list[int | None]) -> Batch:
+        events = self._table(rows, times)
         frames, stacks = self._tables.new_rows()
         ids = pl.Series(self._tables.node_ids, dtype=pl.UInt64)
         events = events.with_columns(stack_id=ids.gather(events["stack_id"].cast(pl.Int64)))
         return Batch(self._kept(events), frames, stacks)
 
-    def _table(self, rows: Rows) -> pl.DataFrame:
+    def _table(self, rows: Rows, times: list[int | None]) -> pl.DataFrame:
         """Return rows as perf_events; stack_id holds this process's node."""
         # samples repeat: what two rows have in common is looked at once
         distinct: dict[Key, int] = {}
@@ -79,7 +104,7 @@ class TableReader:
         for at, text in rows.args.items():
             args[at] = escape(decode(text))
         table = table.with_columns(
-            pl.Series("raw_time", self._times(rows.times), pl.Int64),
+            pl.Series("raw_time", self._checked(times), pl.Int64),
             pl.Series("args", args, pl.String),
             host=pl.lit(self._host, pl.String),
             clock=pl.lit(None, pl.String),
@@ -121,11 +146,8 @@ class TableReader:
                 self.losses.add("bad_number", counts[at], example=text)
         return pl.DataFrame(columns, schema={name: schema.PERF_EVENTS[name] for name in _KEY_COLUMNS})
 
-    def _times(self, printed: list[bytes]) -> list[int | None]:
-        """Return times in ns, null where there is none or no column can hold it; note where they go back."""
-        if not printed or not printed[0]:
-            return [None] * len(printed)
-        times: list[int | None] = list(times_to_ns(printed))
+    def _checked(self, times: list[int | None]) -> list[int | None]:
+        """Return times, null where no column can hold one; note where they go back."""
         for at, time in enumerate(times) if max(filter(None, times), default=0) >= _INT64 else ():
             if time is not None and time >= _INT64:
                 self.losses.add("no_time", example=str(time)[:40])

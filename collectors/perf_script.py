@@ -22,6 +22,7 @@ from collectors.perf_header_clocks import clock_of
 from collectors.perf_pieces import PIECE_BYTES, Task, feeds, file_feeds, file_pieces, stream_pieces
 from collectors.perf_workers import OnBytes, count_parallel, default_workers
 from collectors.source import Source
+from pipeline.clock_domains import RELATIVE
 from pipeline.errors import InputError
 from pipeline.filters import EVERYTHING, SampleFilter
 from pipeline.folds import Fold
@@ -94,7 +95,9 @@ def fold(
     result.losses.merge(losses.as_tuple())
     result.losses.merge(source.losses.as_tuple())
     result.rows += result.losses.lost_rows
-    result.clock = clock_of(result.meta) if layout.has_time else ""
+    if layout.has_time:
+        # perf script --reltime: the first time printed is exactly 0, which no clock of a host shows
+        result.clock = RELATIVE if result.first_ns == 0 else clock_of(result.meta)
     return result
 
 
@@ -108,11 +111,17 @@ def read(
     """
     import polars as pl
 
+    from pipeline import time_order
     from pipeline.tables import Tables
 
     stream = Stream(source, keep, host=host, on_bytes=on_bytes)
     batches = list(stream.batches())
     events = pl.concat([batch.perf_events for batch in batches])
+    # a part of the rows has other numbers than the file's
+    places = (stream.starts, stream.line_of) if keep.is_trivial else ({}, {})
+    order = time_order.judge(
+        events["raw_time"], events["cpu"], events["tid"], starts=[*places[0]], line_of=places[1]
+    )
     return Tables(
         perf_events=events.with_columns(clock=pl.lit(stream.clock, pl.String)),
         frames=pl.concat([batch.frames for batch in batches]),
@@ -121,6 +130,7 @@ def read(
         rows=stream.rows,
         clock=stream.clock,
         meta=stream.meta,
+        order=order,
     )
 
 
@@ -155,7 +165,19 @@ class Stream:
     @property
     def clock(self) -> str:
         """Return what stamps the samples; known once the first batch is there. Empty: they have no times."""
-        return clock_of(self._reader.meta) if self._has_time else ""
+        if not self._has_time:
+            return ""
+        return RELATIVE if self._reader.first_ns == 0 else clock_of(self._reader.meta)
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Return the rows before which the file says that another recording begins, and the lines of that."""
+        return self._reader.starts
+
+    @property
+    def line_of(self) -> dict[int, int]:
+        """Return the lines of rows that may begin another recording."""
+        return self._reader.line_of
 
     @property
     def meta(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from collectors import perf_frames, perf_header
 from collectors.perf_header import Head, Layout, Tail
+from collectors.perf_header_lines import HeaderLines
 from collectors.perf_rows import LineCount, Rows
 from pipeline.losses import LossLedger
 from pipeline.stacks import EMPTY_STACK, Frame, StackTrie
@@ -19,7 +20,6 @@ from pipeline.text import decode, encode
 
 _TIME_DIGITS = re.compile(rb" \d+\.\d{1,9}:\s")
 REMEMBER_BYTES = 192 << 20  # of texts seen, over all processes; all are forgotten beyond, to bound the memory
-_COMMENT = re.compile(rb"^#\s*(?P<key>[a-z][a-z ]*?)\s*:\s*(?P<value>.*)$")
 _LOST = re.compile(rb"lost (\d+)")
 _COMM_RECORD = re.compile(rb"^(?:exec:? )?:?\s*(?P<comm>.*):(?P<pid>\d+)/(?P<tid>\d+)$", re.S)
 _SWITCHES = frozenset({"PERF_RECORD_SWITCH", "PERF_RECORD_SWITCH_CPU_WIDE"})
@@ -39,9 +39,10 @@ class Tokens:
         self.layout = layout
         self.trie = StackTrie()
         self.losses = LossLedger()
-        self.meta: dict[str, str] = {}
+        self.header = HeaderLines()
         self.comm_history: dict[int, str] = {}  # from PERF_RECORD_COMM: the last name of each thread
         self._lines = LineCount()
+        self._taken = 0  # rows handed out
         self.rows = Rows()
         # each text is parsed once; only what is plain stands here
         self._heads: dict[bytes, Head] = {}
@@ -152,6 +153,7 @@ class Tokens:
             taken, kept = self.rows, Rows()
         else:
             taken, kept = self.rows, self.rows.split_last()
+        self._taken += len(taken)
         self.rows = kept
         return taken
 
@@ -175,7 +177,7 @@ class Tokens:
         elif self._frames.get(line) is not None and self._has_row:
             self._add_stack_line(line)
         elif line[0] == _HASH and not (self.layout.has_time and perf_header.TIME.search(line)):
-            self._read_comment(line)
+            self.header.read(line, self._taken + len(self.rows), lambda: self._line_number(index))
         elif not self._start_row(line):
             self._read_other(line, index)
 
@@ -209,10 +211,9 @@ class Tokens:
         if self._stray:
             self._settle_stray()
 
-    def _read_comment(self, line: bytes) -> None:
-        match = _COMMENT.match(line)
-        if match is not None and len(self.meta) < 200:
-            self.meta.setdefault(decode(match["key"]), decode(match["value"]).strip())
+    def lines_fed(self) -> int:
+        """Return how many lines the texts had that were fed so far."""
+        return self._lines.before(b"", 0)
 
     def _start_row(self, line: bytes) -> bool:
         """Read a sample line or a PERF_RECORD line; False where line is neither."""

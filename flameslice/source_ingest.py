@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -135,7 +135,7 @@ class SourceIngest:
             "default_event": self._source.default_event,
             "arch": self._manifest.arch,
             "meta": {key: value[:_META_BYTES] for key, value in stream.meta.items()},
-            "notes": self._manifest.reader_notes(),
+            "notes": (*self._manifest.reader_notes(), *_joined_notes(stream.starts)),
         }
 
     def _read_fold(self, fold: Fold) -> None:
@@ -152,6 +152,10 @@ class SourceIngest:
             "is_folded": fold.is_folded,
             "notes": tuple(fold.notes),
         }
+
+
+def _joined_notes(starts: Mapping[int, int]) -> list[str]:
+    return [f"a further recording begins at line {line} of its file" for line in starts.values()]
 
 
 def weights_table(fold: Fold, node_ids: Sequence[int], ledger: LossLedger) -> pl.DataFrame:

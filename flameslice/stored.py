@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import polars as pl
 
 from flameslice.commands.options import Asked
-from pipeline import schema
+from pipeline import schema, time_order
 from pipeline.control import SourceFact
 from pipeline.errors import InputError, UsageError, WorkError
 from pipeline.filters import SampleFilter
@@ -302,8 +302,13 @@ class StoredCaptureReader:
                 path=self.capture.id,
             )
         events = self.collect(
-            self.scan("perf_events").sort("source", "row").select(schema.PERF_EVENTS.names())
+            self.scan("perf_events").sort("source", "row").select("source", *schema.PERF_EVENTS.names())
         )
+        orders = [
+            time_order.judge(part["raw_time"], part["cpu"], part["tid"])
+            for part in events.partition_by("source", maintain_order=True)
+        ]
+        events = events.drop("source")
         frames = self.collect(self.scan("frames").drop("capture", "source", "row").unique("frame_id"))
         stacks = self.collect(self.scan("stacks").drop("capture", "source", "row").unique("stack_id"))
         meta = dict(timed[0].meta)
@@ -318,6 +323,9 @@ class StoredCaptureReader:
             clock=timed[0].clock,
             meta=meta,
             notes=self.notes(),
+            order=max(
+                orders, key=lambda order: time_order.KINDS.index(order.kind), default=time_order.UNTIMED
+            ),
         )
 
 

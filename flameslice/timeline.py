@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from analyzers import flame_graph
-from flameslice.inputs import read_input
+from collectors.source import STDIN_NAME
+from flameslice.inputs import STDIN, read_input
 from pipeline import cpu_time, intervals, schema, slices
 from pipeline.errors import InputError
 from pipeline.filters import SampleFilter
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from analyzers.flame_graph import FlameGraph
     from flameslice.commands.options import Asked
     from pipeline.tables import Tables
+    from pipeline.time_order import TimeOrder
 
 
 # functions that only one architecture's kernel has
@@ -123,6 +125,7 @@ def load(
     bounds = timed.select(
         pl.col("raw_time").min().alias("first"), pl.col("raw_time").max().alias("last")
     ).row(0)
+    _refuse_what_has_no_place(tables.order, STDIN_NAME if argument == STDIN else argument)
     keep = asked.resolve(bounds[0], bounds[1], width_ns)
     paired, losses, captured = intervals.build(timed, kinds=kinds, arch=_arch(tables))
     ledger.merge(losses)
@@ -152,6 +155,25 @@ def load(
         notes=tuple(notes),
         instants=timed.filter(pl.col("event") == cpu_event) if cpu_event else timed.clear(),
     )
+
+
+def _refuse_what_has_no_place(order: TimeOrder, path: str) -> None:
+    """Raise InputError where the times of a source are not those of one clock."""
+    match order.kind:
+        case "deltas":
+            remedy = "print it again without --deltatime; flameslice flamegraph draws it as it is"
+            raise InputError(order.words, remedy, path=path)
+        case "sessions":
+            second = order.sessions[1]
+            line = second.line
+            where = "here" if line else f"after {second.first_row} events"
+            how = f" (head -n {line - 1}, tail -n +{line})" if line else ""
+            raise InputError(
+                f"a second recording begins {where}, and nothing relates its times to those of the first",
+                f"split the file{how} and give the parts one by one; flameslice flamegraph draws it as it is",
+                path=path,
+                line=line,
+            )
 
 
 def _arch(tables: Tables) -> str:

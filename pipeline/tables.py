@@ -10,6 +10,7 @@ from pipeline import schema
 from pipeline.losses import Loss
 from pipeline.stacks import Frame, StackTrie, frame_id, stack_id
 from pipeline.text import escape
+from pipeline.time_order import UNTIMED, TimeOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Tables:
     clock: str  # '' where the source has no times
     meta: dict[str, str]  # the source's own header fields
     notes: tuple[str, ...] = ()  # what a reader of the result must know of the source, in words
+    order: TimeOrder = UNTIMED  # how its times follow each other in the source
 
 
 class TrieTables:
