@@ -61,7 +61,7 @@ def slices(path: StrPath, *, width_ns: int = 100_000, data: StrPath | None = Non
     """
     from flameslice import timeline
 
-    return timeline.load(os.fspath(path), Asked(), width_ns=width_ns, data=_text(data)).cut(width_ns)
+    return timeline.load((os.fspath(path),), Asked(), width_ns=width_ns, data=_text(data)).cut(width_ns)
 
 
 def scan(table: str, capture: str, data: StrPath | None = None) -> pl.LazyFrame:

@@ -22,6 +22,7 @@ from pipeline.text import shown
 if TYPE_CHECKING:
     from flameslice.stored import StoredCaptureReader
     from pipeline.folds import Fold
+    from pipeline.tables import Tables
 
 CLOCKS_FORMAT = "clock_snapshots"
 _TEXT_FORMAT = "perf_script"
@@ -60,6 +61,31 @@ def _of_file(path: str, forced_format: str | None) -> SourceClocks:
         return SourceClocks(source, "")
     fold = fold_input(path, Asked(time_from="0ns"), forced_format=forced_format, workers=None)
     return _spanned(of_text(fold.meta, source, fold.clock), fold)
+
+
+def of_read(path: str, tables: Tables) -> SourceClocks:
+    """Return what a file or capture directory says whose tables are read already."""
+    times = tables.perf_events["raw_time"]
+    first, last = times.min(), times.max()
+    return dataclasses.replace(
+        _known(path, tables.meta, tables.clock),
+        first=first if isinstance(first, int) else None,
+        last=last if isinstance(last, int) else None,
+    )
+
+
+def of_counted(path: str, fold: Fold) -> SourceClocks:
+    """Return what a file or capture directory says whose samples are counted already."""
+    return _spanned(_known(path, fold.meta, fold.clock), fold)
+
+
+def _known(path: str, meta: dict[str, str], clock: str) -> SourceClocks:
+    if captures.is_capture(Path(path)):
+        with capture_archive.opened(Path(path)) as directory:
+            return of_directory(directory, captures.read_manifest(directory))
+    if _is_perf_data(path):
+        return perf_data_clocks.read(path, path)
+    return of_text(meta, path, clock)
 
 
 def _of_perf_data(path: str) -> SourceClocks:

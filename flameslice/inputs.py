@@ -25,6 +25,7 @@ from pipeline.losses import Loss, LossLedger
 if TYPE_CHECKING:
     from flameslice.stored import StoredCaptureReader
     from pipeline.tables import Tables
+    from pipeline.timespec import WallClock
 
 STDIN = "-"
 _TEXT_FORMAT = "perf_script"
@@ -126,8 +127,19 @@ def fold_input(
     with repeatable(argument) as path:
         # times count from the first and last event, so these come first
         bounds = _fold(path, SampleFilter(from_ns=0), forced_format, workers)
-        keep = asked.resolve(bounds.first_ns, bounds.last_ns)
+        keep = asked.resolve(bounds.first_ns, bounds.last_ns, wall=_wall(argument, path, asked, bounds))
         return _fold(path, keep, forced_format, workers)
+
+
+def _wall(argument: str, path: str, asked: Asked, bounds: Fold) -> WallClock | None:
+    """Return what ties the times of a file to the wall clock, where a question needs it."""
+    if not asked.names_wall_time:
+        return None
+    from flameslice import clock_sources
+    from pipeline import align
+
+    clocks = clock_sources.of_counted(path, bounds)
+    return align.align([dataclasses.replace(clocks, source=argument)]).wall()
 
 
 def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> StoredCaptureReader | None:

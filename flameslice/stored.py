@@ -282,20 +282,32 @@ class StoredCaptureReader:
 
     # as tables
 
+    @property
+    def _timed(self) -> list[SourceFact]:
+        return [end for end in self._ends if end.table_rows.get("perf_events")]
+
+    def timed_sources(self) -> list[str]:
+        """Return the ids of the sources that hold samples with times."""
+        return [end.source for end in self._timed]
+
+    def needs_alignment(self) -> bool:
+        """Return whether its sources are on clocks of which only the clock graph knows how they relate."""
+        return len(self._timed) > 1 and (len({end.clock for end in self._timed}) > 1 or not self.capture.host)
+
     def tables(self) -> Tables:
         """Return the capture's samples and tracepoints in the order of their source."""
         return again_if_moved(self._tables)
 
     def _tables(self) -> Tables:
-        timed = [end for end in self._ends if end.table_rows.get("perf_events")]
+        timed = self._timed
         if not timed:
             raise InputError(
                 "this capture holds no samples with times",
                 "flameslice flamegraph draws it",
                 path=self.capture.id,
             )
-        clocks = {end.clock for end in timed}
-        if len(timed) > 1 and (len(clocks) > 1 or not self.capture.host):
+        if self.needs_alignment():
+            clocks = {end.clock for end in timed}
             raise InputError(
                 f"its {len(timed)} sources are on clocks that nothing relates ({', '.join(sorted(clocks))})",
                 "choose one: --source FILE",

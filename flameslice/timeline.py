@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from analyzers import flame_graph
-from collectors.source import STDIN_NAME
-from flameslice.inputs import STDIN, read_input
+from flameslice import aligned
+from flameslice.commands.clock_options import NOTHING_SAID, ClockWords
 from pipeline import cpu_time, intervals, schema, slices
 from pipeline.errors import InputError
 from pipeline.filters import SampleFilter
@@ -17,10 +17,12 @@ from pipeline.losses import Loss, LossLedger
 from pipeline.table_filter import of_origin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from analyzers.flame_graph import FlameGraph
+    from flameslice.aligned import Part
     from flameslice.commands.options import Asked
     from pipeline.tables import Tables
-    from pipeline.time_order import TimeOrder
 
 
 # functions that only one architecture's kernel has
@@ -99,66 +101,112 @@ class Timeline:
 
 
 def load(
-    argument: str,
+    arguments: Sequence[str],
     asked: Asked,
     *,
+    words: ClockWords = NOTHING_SAID,
     forced_format: str | None = None,
     kinds: frozenset[str] | None = None,
     event: str | None = None,
     width_ns: int = slices.DEFAULT_WIDTH_NS,
     data: str | None = None,
 ) -> Timeline:
-    """Read an input and return its intervals; kinds None means every kind that the capture holds."""
-    tables = read_input(argument, forced_format=forced_format, data=data, sources=asked.sources)
-    events = tables.perf_events
-    timed = events.filter(pl.col("raw_time").is_not_null())
+    """Read inputs and return their intervals on one timeline; kinds None means every kind that they hold."""
+    parts = aligned.parts_of(arguments, asked, words, forced_format=forced_format, data=data)
     ledger = LossLedger()
-    ledger.merge(tables.losses)
-    if timed.height < events.height:
-        ledger.add("no_time", events.height - timed.height)
-    if timed.is_empty():
-        problem = "the samples have no times" if events.height else "no samples to place"
-        remedy = (
-            "print them with perf script -F +time; flameslice flamegraph needs none" if events.height else ""
-        )
-        raise InputError(problem, remedy, path=argument)
-    bounds = timed.select(
-        pl.col("raw_time").min().alias("first"), pl.col("raw_time").max().alias("last")
-    ).row(0)
-    _refuse_what_has_no_place(tables.order, STDIN_NAME if argument == STDIN else argument)
-    keep = asked.resolve(bounds[0], bounds[1], width_ns)
-    paired, losses, captured = intervals.build(timed, kinds=kinds, arch=_arch(tables))
-    ledger.merge(losses)
-    notes = list(tables.notes)
-    parts = [paired]
-    cpu_event = None
-    if kinds is None or "cpu" in kinds:
-        cpu_event, note = _choose_cpu_event(timed, event)
-        if note:
-            notes.append(note)
-        if cpu_event is not None:
-            parts.append(cpu_time.intervals(timed, cpu_event))
-            captured |= {"cpu"}
+    for part in parts:
+        ledger.merge(part.tables.losses)
+        _refuse_what_has_no_place(part)
+    all_tables, alignment = aligned.on_timeline(parts, words, width_ns=width_ns)
+    timed = [tables.perf_events.filter(pl.col("raw_time").is_not_null()) for tables in all_tables]
+    untimed = sum(tables.perf_events.height for tables in all_tables) - sum(events.height for events in timed)
+    if untimed:
+        ledger.add("no_time", untimed)
+    bounds = pl.concat(timed).select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")).row(0)
+    wall = alignment.wall() if asked.names_wall_time else None
+    keep = asked.resolve(bounds[0], bounds[1], width_ns, wall)
+    notes = [note for tables in all_tables for note in tables.notes]
+    notes += aligned.notes_of(alignment) if len(parts) > 1 or words.is_given else []
+    built = _build(all_tables, timed, kinds, event, ledger, notes, [part.clocks.source for part in parts])
+    frames = pl.concat([tables.frames for tables in all_tables])
+    stacks = pl.concat([tables.stacks for tables in all_tables])
     return Timeline(
-        intervals=of_origin(pl.concat(parts).lazy(), keep).collect(),
-        frames=tables.frames,
-        stacks=tables.stacks,
-        captured=captured,
+        intervals=of_origin(built.intervals.lazy(), keep).collect(),
+        frames=frames.unique("frame_id", maintain_order=True) if len(parts) > 1 else frames,
+        stacks=stacks.unique("stack_id", maintain_order=True) if len(parts) > 1 else stacks,
+        captured=built.captured,
         losses=ledger.as_tuple(),
-        rows=tables.rows,
-        clock=tables.clock,
+        rows=sum(tables.rows for tables in all_tables),
+        clock=all_tables[0].clock,
         first_ns=bounds[0],
         last_ns=bounds[1],
         keep=keep,
         filters=asked.words(),
-        cpu_event=cpu_event,
-        notes=tuple(notes),
-        instants=timed.filter(pl.col("event") == cpu_event) if cpu_event else timed.clear(),
+        cpu_event=built.cpu_event,
+        notes=tuple(dict.fromkeys(notes)),
+        instants=built.instants,
     )
 
 
-def _refuse_what_has_no_place(order: TimeOrder, path: str) -> None:
-    """Raise InputError where the times of a source are not those of one clock."""
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """The intervals of all sources, and where CPU time comes from."""
+
+    intervals: pl.DataFrame
+    captured: frozenset[str]
+    cpu_event: str | None
+    instants: pl.DataFrame
+
+
+def _build(
+    all_tables: Sequence[Tables],
+    timed: Sequence[pl.DataFrame],
+    kinds: frozenset[str] | None,
+    event: str | None,
+    ledger: LossLedger,
+    notes: list[str],
+    names: Sequence[str],
+) -> _Built:
+    """Build the intervals source by source; what two sources of a host both saw counts once, by the first of them."""
+    found: list[pl.DataFrame] = []
+    instants: list[pl.DataFrame] = []
+    owners: dict[tuple[str, str], int] = {}
+    captured: frozenset[str] = frozenset()
+    cpu_events: list[str] = []
+    for number, (tables, events) in enumerate(zip(all_tables, timed, strict=True)):
+        paired, losses, seen = intervals.build(events, kinds=kinds, arch=_arch(tables))
+        host = (events["host"][0] or "") if events.height else ""
+        sampled = events.clear()
+        if kinds is None or "cpu" in kinds:
+            has_asked = event is None or len(timed) == 1 or (events["event"] == event).any()
+            cpu_event, note = _choose_cpu_event(events, event) if has_asked else (None, "")
+            if cpu_event is not None and owners.get((host, "cpu"), number) == number:
+                paired = pl.concat([paired, cpu_time.intervals(events, cpu_event)])
+                seen |= {"cpu"}
+                sampled = events.filter(pl.col("event") == cpu_event)
+                cpu_events.append(cpu_event)
+                notes += [note] if note else []
+        twice = sorted(kind for kind in seen if owners.setdefault((host, kind), number) != number)
+        if twice:
+            notes.append(
+                f"{', '.join(twice)} of {names[number]} is left out: what comes before it has that too"
+            )
+        ledger.merge(losses)
+        found.append(paired.filter(~pl.col("kind").is_in(twice)))
+        instants.append(sampled)
+        captured |= seen
+    return _Built(
+        pl.concat(found), captured, ", ".join(dict.fromkeys(cpu_events)) or None, pl.concat(instants)
+    )
+
+
+def _refuse_what_has_no_place(part: Part) -> None:
+    """Raise InputError where a source has no times, or they are not those of one clock."""
+    events, path, order = part.tables.perf_events, part.clocks.source, part.tables.order
+    if events["raw_time"].null_count() == events.height:
+        problem = "the samples have no times" if events.height else "no samples to place"
+        remedy = "print them with perf script -F +time; flameslice flamegraph needs none"
+        raise InputError(problem, remedy if events.height else "", path=path)
     match order.kind:
         case "deltas":
             remedy = "print it again without --deltatime; flameslice flamegraph draws it as it is"

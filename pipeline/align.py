@@ -58,6 +58,30 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphWall:
+    """The wall clock as the graph knows it from the timeline."""
+
+    graph: ClockGraph
+    timeline: Domain
+    realtime: Domain
+    utc_offset_ns: int = 0
+
+    def to_source(self, wall_ns: int) -> int:
+        """Return an instant of the wall clock on the timeline."""
+        return self._converted(wall_ns, self.realtime, self.timeline)
+
+    def to_wall(self, source_ns: int) -> int:
+        """Return an instant of the timeline on the wall clock."""
+        return self._converted(source_ns, self.timeline, self.realtime)
+
+    def _converted(self, value: int, source: Domain, target: Domain) -> int:
+        converted = self.graph.convert_one(value, source, target)
+        if converted is None:
+            raise InputError("that time is too far away for the clocks of this capture", "give one inside it")
+        return converted[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """Sources on one timeline."""
 
@@ -79,6 +103,15 @@ class Alignment:
         """Return how far two events of different sources may be misplaced against each other."""
         worst = sorted((one.uncertainty_ns for one in self.sources if one.is_placed), reverse=True)
         return sum(worst[:2]) if len(worst) > 1 else 0
+
+    def wall(self) -> GraphWall | None:
+        """Return the wall clock of the timeline's host; None where nothing ties it to the timeline."""
+        walls = [Domain("realtime", self.timeline.host, self.timeline.boot_id)]
+        walls += [one for one in self.graph.domains if one.clock == "realtime"]
+        for wall in walls:
+            if self.graph.path(wall, self.timeline, 0, 0) is not None:
+                return GraphWall(self.graph, self.timeline, wall)
+        return None
 
     def domain_named(self, name: str) -> Domain:
         """Return the clock that a user names: monotonic, monotonic@HOST, relative@SOURCE."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import Literal, Protocol
 
 from pipeline.errors import UsageError, one_line
 
@@ -62,6 +62,31 @@ class WallAnchor:
     wall_ns: int
     utc_offset_ns: int = 0
 
+    def to_source(self, wall_ns: int) -> int:
+        """Return an instant of the wall clock on the source's clock."""
+        return self.source_ns + (wall_ns - self.wall_ns)
+
+    def to_wall(self, source_ns: int) -> int:
+        """Return an instant of the source's clock on the wall clock."""
+        return self.wall_ns + (source_ns - self.source_ns)
+
+
+class WallClock(Protocol):
+    """Converts between the source's clock and the wall clock (ns since 1970-01-01 UTC); has the zone of its days."""
+
+    @property
+    def utc_offset_ns(self) -> int:
+        """Return how far the zone is ahead of UTC."""
+        ...
+
+    def to_source(self, wall_ns: int) -> int:
+        """Return an instant of the wall clock on the source's clock."""
+        ...
+
+    def to_wall(self, source_ns: int) -> int:
+        """Return an instant of the source's clock on the wall clock."""
+        ...
+
 
 def parse_time(text: str) -> TimeSpec:
     """Return what a time on the command line means; raises UsageError that names the forms accepted."""
@@ -89,7 +114,7 @@ def resolve(
     spec: TimeSpec,
     first_ns: int,
     last_ns: int,
-    wall_anchor: WallAnchor | None = None,
+    wall: WallClock | None = None,
     width_ns: int = DEFAULT_WIDTH_NS,
 ) -> int:
     """Return the instant of spec on the source's clock, in ns; first and last are the bounds of the capture.
@@ -107,10 +132,9 @@ def resolve(
         case "slice":
             placed = spec.value * width_ns
         case "wall_clock":
-            anchor = _needed(wall_anchor, spec)
-            placed = anchor.source_ns + (spec.value - anchor.wall_ns)
+            placed = _needed(wall, spec).to_source(spec.value)
         case "time_of_day":
-            placed = _on_its_day(spec, first_ns, last_ns, _needed(wall_anchor, spec))
+            placed = _on_its_day(spec, first_ns, last_ns, _needed(wall, spec))
     if not -_INT64 <= placed < _INT64:
         raise UsageError(f"{_quoted(spec.text)} is too far away", "no capture reaches there")
     return placed
@@ -181,18 +205,18 @@ def _rfc3339_ns(match: re.Match[str], text: str) -> int:
     return days * _NS_PER_DAY + _time_of_day_ns((hours, minutes, seconds), text) - offset_min * 60 * _NS_PER_S
 
 
-def _needed(anchor: WallAnchor | None, spec: TimeSpec) -> WallAnchor:
-    if anchor is None:
+def _needed(wall: WallClock | None, spec: TimeSpec) -> WallClock:
+    if wall is None:
         raise UsageError(
             f"{_quoted(spec.text)} is a wall-clock time, and nothing ties this capture to the wall clock",
             "give a duration from its first event, as in 1.5s, or seconds on its own clock",
         )
-    return anchor
+    return wall
 
 
-def _on_its_day(spec: TimeSpec, first_ns: int, last_ns: int, anchor: WallAnchor) -> int:
-    to_zone_ns = anchor.wall_ns - anchor.source_ns + anchor.utc_offset_ns
-    midnight_ns = (first_ns + to_zone_ns) // _NS_PER_DAY * _NS_PER_DAY - to_zone_ns
-    nearby = [midnight_ns + spec.value + days * _NS_PER_DAY for days in (-1, 0, 1)]
+def _on_its_day(spec: TimeSpec, first_ns: int, last_ns: int, wall: WallClock) -> int:
+    local_ns = wall.to_wall(first_ns) + wall.utc_offset_ns
+    midnight_ns = local_ns // _NS_PER_DAY * _NS_PER_DAY - wall.utc_offset_ns
+    nearby = [wall.to_source(midnight_ns + spec.value + days * _NS_PER_DAY) for days in (-1, 0, 1)]
     inside = [placed for placed in nearby if first_ns <= placed <= last_ns]
     return inside[0] if inside else min(nearby, key=lambda placed: abs(placed - first_ns))

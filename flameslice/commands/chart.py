@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from flameslice import outputs
+from flameslice.commands.clock_options import ClockWords, clock_options
 from flameslice.commands.options import Asked, filters, talk
 from flameslice.commands.stores import data_option
 from flameslice.report import exit_status, loss_notes
 
 
 @click.command(short_help="Draw what each thread did over time.")
-@click.argument("input", metavar="INPUT")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "-o", "--output", metavar="FILE", required=True, help="Write the HTML page here; - for standard output."
 )
@@ -21,21 +22,23 @@ from flameslice.report import exit_status, loss_notes
 @click.option("--width", default="100us", show_default=True, metavar="DURATION", help="Width of a slice.")
 @click.option("--event", metavar="NAME", help="Take CPU time from this event.")
 @click.option("--title", help="Title of the page; default: the input's name.")
+@clock_options
 @data_option
 @filters
 @talk
 def chart(
-    input: str,
+    inputs: tuple[str, ...],
     output: str,
     input_format: str | None,
     width: str,
     event: str | None,
     title: str | None,
+    words: ClockWords,
     data: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
-    """Draw a flame chart of INPUT: time in slices from left to right, each thread's stack downwards, latency as colour.
+    """Draw a flame chart of INPUTs: slices from left to right, each thread's stack downwards, latency as colour.
 
     Without --from and --to the most interesting 200 slices are shown.
     """
@@ -46,8 +49,10 @@ def chart(
     from pipeline import timespec
 
     width_ns = timespec.parse_duration(width)
-    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns, data=data)
-    with blamed(input):
+    line = timeline.load(
+        inputs, asked, words=words, forced_format=input_format, event=event, width_ns=width_ns, data=data
+    )
+    with blamed(inputs[0]):
         result = flame_chart.build(
             line.intervals,
             line.frames,
@@ -61,7 +66,7 @@ def chart(
             origin_ns=line.first_ns,
             notes=line.notes,
         )
-    name = title or ("standard input" if input == "-" else Path(input).name)
+    name = title or " + ".join("standard input" if one == "-" else Path(one).name for one in inputs)
     outputs.write(chart_html.render(result, name, line.subtitle()), None if output == "-" else output)
     for told in (*line.notes, *loss_notes(line.losses)):
         outputs.note(told)

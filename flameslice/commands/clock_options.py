@@ -75,6 +75,9 @@ class ClockWords:
         )
 
 
+NOTHING_SAID = ClockWords()
+
+
 def clock_options(command: Command) -> Command:
     """Add the options; the command gets them as `words`."""
 

@@ -87,7 +87,7 @@ def flamegraph(
     else:
         from flameslice import timeline
 
-        line = timeline.load(input, asked, forced_format=input_format, kinds=frozenset({kind}), data=data)
+        line = timeline.load((input,), asked, forced_format=input_format, kinds=frozenset({kind}), data=data)
         with blamed(input):
             graph = line.flame_graph(kind, title=title)
         rows = line.rows

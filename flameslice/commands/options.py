@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pipeline.errors import UsageError
 from pipeline.filters import SampleFilter
+
+if TYPE_CHECKING:
+    from pipeline.timespec import WallClock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,7 +40,21 @@ class Asked:
             frozenset(self.pids), frozenset(self.tids), frozenset(self.cpus), frozenset(self.comms)
         )
 
-    def resolve(self, first_ns: int | None, last_ns: int | None, width_ns: int = 100_000) -> SampleFilter:
+    @property
+    def names_wall_time(self) -> bool:
+        """Return whether a time was given that only the wall clock shows."""
+        return any(
+            text is not None and ":" in text and "slice" not in text
+            for text in (self.time_from, self.time_to)
+        )
+
+    def resolve(
+        self,
+        first_ns: int | None,
+        last_ns: int | None,
+        width_ns: int = 100_000,
+        wall: WallClock | None = None,
+    ) -> SampleFilter:
         """Return the filter, its times resolved against the first and last time of the capture."""
         from pipeline import timespec
 
@@ -48,9 +65,7 @@ class Asked:
         bounds = []
         for text in (self.time_from, self.time_to):
             spec = None if text is None else timespec.parse_time(text)
-            bounds.append(
-                None if spec is None else timespec.resolve(spec, first_ns, last_ns, width_ns=width_ns)
-            )
+            bounds.append(None if spec is None else timespec.resolve(spec, first_ns, last_ns, wall, width_ns))
         if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
             raise UsageError(f"--to {self.time_to} is not after --from {self.time_from}", "give a later --to")
         origin = self.origins()
@@ -107,7 +122,8 @@ def filters(command: Command) -> Command:
             "time_from",
             metavar="TIME",
             help="From this time: 1.5s, 250ms, 40us from the first event (negative: from the last), "
-            "829.85 on the capture's clock, slice:123.",
+            "829.85 on the capture's clock, slice:123; 12:03:04.5 or 2026-12-01T12:03:04Z (UTC) where the wall clock "
+            "is known.",
         ),
     ):
         add = option(add)

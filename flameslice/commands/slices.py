@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flameslice import outputs
+from flameslice.commands.clock_options import ClockWords, clock_options
 from flameslice.commands.options import Asked, filters, talk
 from flameslice.commands.stores import data_option
 from flameslice.report import exit_status, loss_notes
@@ -19,7 +20,7 @@ FORMATS = ("parquet", "csv", "json")
 
 
 @click.command(short_help="Cut a capture into time slices.")
-@click.argument("input", metavar="INPUT")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE", help="Write here; the format follows the suffix.")
 @click.option("--format", "output_format", type=click.Choice(FORMATS), help="Format of the output.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the same as --format json.")
@@ -33,11 +34,12 @@ FORMATS = ("parquet", "csv", "json")
     help="Write the intervals that were cut here too, as Parquet; `repaired` marks what was inferred.",
 )
 @click.option("--instants", metavar="FILE", help="Write the samples themselves here too, as Parquet.")
+@clock_options
 @data_option
 @filters
 @talk
 def slices(
-    input: str,
+    inputs: tuple[str, ...],
     output: str | None,
     output_format: str | None,
     as_json: bool,
@@ -46,11 +48,12 @@ def slices(
     event: str | None,
     instants: str | None,
     intervals_output: str | None,
+    words: ClockWords,
     data: str | None,
     max_loss: float,
     asked: Asked,
 ) -> int:
-    """Cut INPUT into time slices: one row per slice, lane, kind and stack.
+    """Cut INPUTs, placed on one timeline, into time slices: one row per slice, lane, kind and stack.
 
     The busy_ns of a kind add up to exactly what was captured, at any width. Without -o a table in CSV goes to standard
     output.
@@ -60,7 +63,9 @@ def slices(
 
     chosen = "json" if as_json else output_format or _format_of(output)
     width_ns = timespec.parse_duration(width)
-    line = timeline.load(input, asked, forced_format=input_format, event=event, width_ns=width_ns, data=data)
+    line = timeline.load(
+        inputs, asked, words=words, forced_format=input_format, event=event, width_ns=width_ns, data=data
+    )
     table = line.cut(width_ns)
     _write(table, output, chosen, width_ns)
     if intervals_output is not None:

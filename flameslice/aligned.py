@@ -1,0 +1,120 @@
+"""Several inputs, or a capture of several clocks, on one timeline: their tables, with times in its ns."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from collectors.source import STDIN_NAME
+from flameslice import clock_sources
+from flameslice.commands.clock_options import ClockWords
+from flameslice.inputs import STDIN, read_input, repeatable
+from pipeline import align
+from pipeline.clock_domains import SourceClocks
+from pipeline.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from flameslice.commands.options import Asked
+    from flameslice.stored import StoredCaptureReader
+    from pipeline.align import Alignment
+    from pipeline.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One source: its tables, and what it says of its clock."""
+
+    tables: Tables
+    clocks: SourceClocks
+
+
+def parts_of(
+    arguments: Sequence[str], asked: Asked, words: ClockWords, *, forced_format: str | None, data: str | None
+) -> list[Part]:
+    """Return the sources of the inputs, each with what it says of its clock where that matters."""
+    if asked.sources and len(arguments) > 1:
+        raise UsageError("--source chooses among the files of one stored capture", "give that capture alone")
+    if len(arguments) == 1 and not words.is_given and not asked.names_wall_time:
+        argument = arguments[0]
+        kept = _stored(argument, data, asked.sources)
+        if kept is None:  # its clock is the timeline, whatever else it says
+            tables = read_input(argument, forced_format=forced_format, data=data, sources=asked.sources)
+            if tables.clock != "tsc":
+                return [Part(tables, SourceClocks(_name(argument), tables.clock or "perf"))]
+    return [part for argument in arguments for part in _parts_of(argument, asked, forced_format, data)]
+
+
+def _parts_of(argument: str, asked: Asked, forced_format: str | None, data: str | None) -> list[Part]:
+    """Return one part of a file, and of a stored capture one per clock."""
+    kept = _stored(argument, data, asked.sources)
+    if kept is not None:
+        clocks = clock_sources.of_stored(kept)
+        if not kept.needs_alignment():
+            tables = kept.tables()
+            return [Part(tables, dataclasses.replace(_bounded(clocks[0], tables), source=argument))]
+        parts = [kept.of_sources([name]).tables() for name in kept.timed_sources()]
+        return [Part(*pair) for pair in zip(parts, clocks, strict=True)]
+    with repeatable(argument) as path:
+        tables = read_input(path, forced_format=forced_format)
+        clocks_of = clock_sources.of_read(path, tables)
+    return [Part(tables, dataclasses.replace(clocks_of, source=_name(argument)))]
+
+
+def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> StoredCaptureReader | None:
+    if argument == STDIN or os.path.lexists(argument):
+        return None
+    from flameslice import stored
+
+    return stored.find(argument, data, sources)
+
+
+def _name(argument: str) -> str:
+    return STDIN_NAME if argument == STDIN else argument
+
+
+def _bounded(clocks: SourceClocks, tables: Tables) -> SourceClocks:
+    times = tables.perf_events["raw_time"]
+    first, last = times.min(), times.max()
+    is_known = isinstance(first, int) and isinstance(last, int)
+    return dataclasses.replace(clocks, first=first, last=last) if is_known else clocks  # type: ignore[arg-type]
+
+
+def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> tuple[list[Tables], Alignment]:
+    """Return the tables with times on one timeline; raises InputError where a source has no place on it.
+
+    An event whose time would leave 64 bits there has no time, and is counted as such by who cuts.
+    """
+    names = [part.clocks.source for part in parts]
+    alignment = align.align([part.clocks for part in parts], words.told(names))
+    if len(parts) > 1 and any(not part.clocks.clock for part in parts):
+        untimed = next(part for part in parts if not part.clocks.clock)
+        raise InputError("it holds no times to place", "leave it out", path=untimed.clocks.source)
+    alignment.check(width_ns, is_accepted=words.accept_uncertainty)
+    return [
+        _moved(part, placed, alignment) for part, placed in zip(parts, alignment.sources, strict=True)
+    ], alignment
+
+
+def _moved(part: Part, placed: align.Placed, alignment: Alignment) -> Tables:
+    events = part.tables.perf_events
+    times = placed.to_timeline(events["raw_time"]).values
+    host = placed.domain.host if placed.domain.clock != "relative" else ""
+    events = events.with_columns(
+        raw_time=times,
+        clock=pl.lit(alignment.timeline.clock),
+        host=pl.when(pl.col("host").fill_null("") == "").then(pl.lit(host)).otherwise("host"),
+    )
+    return dataclasses.replace(part.tables, perf_events=events, clock=alignment.timeline.clock)
+
+
+def notes_of(alignment: Alignment) -> list[str]:
+    """Return what a reader of the result must know: which clock, what was assumed, how sure it is."""
+    told = [f"on {alignment.timeline}, clock graph {alignment.digest}"]
+    if alignment.uncertainty_ns:
+        told[0] += f", +-{alignment.uncertainty_ns} ns between sources"
+    return [*told, *(f"assumed: {words}" for words in alignment.assumptions), *alignment.warnings]
