@@ -1,0 +1,87 @@
+"""What does one source say of its clock, and of others beside it? Whatever its format.
+
+A format with times has one function here, in READERS; of all others the clock is ''.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collectors import detection, perf_data_clocks, perf_header_clocks
+from collectors.source import Source
+from pipeline.clock_domains import RELATIVE, SourceClocks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipeline.tables import Tables
+
+_PRINTED_NS = 1_000  # perf prints microseconds, or with --ns nanoseconds
+
+
+def of(
+    argument: Path | str,
+    *,
+    tables: Tables | None = None,
+    forced_format: str | None = None,
+    name: str = "",
+    host: str = "",
+    boot_id: str = "",
+) -> SourceClocks:
+    """Return what a source says of clocks: a path, or `-` for standard input.
+
+    tables: what was read of it already; without them a text is read whole. name: what to call it, where that is not
+    its path. host, boot_id: what the caller knows better. Raises as detection.detect and the formats' readers.
+    """
+    with Source.open(str(argument)) as source:
+        source.name = name or source.name
+        kind = detection.detect(source, forced_format)
+        read = READERS.get(kind)
+        if read is None:
+            return SourceClocks(source.name, "", host, boot_id)
+        return read(source, tables, host, boot_id)
+
+
+def of_tables(tables: Tables, name: str, host: str = "", boot_id: str = "") -> SourceClocks:
+    """Return what a text of perf script says of clocks, from the tables that it became."""
+    times = tables.perf_events["raw_time"].drop_nulls()
+    is_placed = tables.order.kind not in ("untimed", "deltas")
+    clock = tables.clock if is_placed else ""
+    found = perf_header_clocks.clocks_of(tables.meta, name, clock, _resolution_ns(times), host, boot_id)
+    notes = found.notes
+    if tables.order.words:
+        notes += (tables.order.words,)
+    if clock == RELATIVE and not tables.meta:
+        notes += ("its times count from its own beginning",)
+    return replace(found, notes=notes, **_span(times if is_placed else times.clear()))
+
+
+def _of_perf_data(source: Source, tables: Tables | None, host: str, boot_id: str) -> SourceClocks:
+    found = perf_data_clocks.read(source, source.name, host, boot_id)
+    # the header knows no last sample where a pipe carried it
+    return found if tables is None else replace(found, **_span(tables.perf_events["raw_time"].drop_nulls()))
+
+
+def _of_perf_script(source: Source, tables: Tables | None, host: str, boot_id: str) -> SourceClocks:
+    from collectors import perf_script
+
+    return of_tables(perf_script.read(source) if tables is None else tables, source.name, host, boot_id)
+
+
+# formats with times; Kineto, Nsight Systems and OTLP belong here once they are read
+READERS: dict[str, Callable[[Source, Tables | None, str, str], SourceClocks]] = {
+    detection.PERF_DATA: _of_perf_data,
+    "perf_script": _of_perf_script,
+}
+
+
+def _resolution_ns(times: pl.Series) -> int:
+    """Return how finely times are printed."""
+    return 1 if (times % _PRINTED_NS != 0).any() else _PRINTED_NS
+
+
+def _span(times: pl.Series) -> dict[str, Any]:
+    return {"first": times.min(), "last": times.max()} if len(times) else {"first": None, "last": None}
