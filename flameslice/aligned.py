@@ -56,13 +56,19 @@ def _parts_of(argument: str, asked: Asked, forced_format: str | None, data: str 
         clocks = clock_sources.of_stored(kept)
         if not kept.needs_alignment():
             tables = kept.tables()
-            return [Part(tables, dataclasses.replace(_bounded(clocks[0], tables), source=argument))]
+            return [
+                Part(
+                    tables,
+                    dataclasses.replace(
+                        clock_sources.spanned(clocks[0], tables.perf_events["raw_time"]), source=argument
+                    ),
+                )
+            ]
         parts = [kept.of_sources([name]).tables() for name in kept.timed_sources()]
         return [Part(*pair) for pair in zip(parts, clocks, strict=True)]
     with repeatable(argument) as path:
         tables = read_input(path, forced_format=forced_format)
-        clocks_of = clock_sources.of_read(path, tables)
-    return [Part(tables, dataclasses.replace(clocks_of, source=_name(argument)))]
+        return [Part(tables, clock_sources.of_path(path, tables=tables, name=_name(argument)))]
 
 
 def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> StoredCaptureReader | None:
@@ -75,13 +81,6 @@ def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> Stored
 
 def _name(argument: str) -> str:
     return STDIN_NAME if argument == STDIN else argument
-
-
-def _bounded(clocks: SourceClocks, tables: Tables) -> SourceClocks:
-    times = tables.perf_events["raw_time"]
-    first, last = times.min(), times.max()
-    is_known = isinstance(first, int) and isinstance(last, int)
-    return dataclasses.replace(clocks, first=first, last=last) if is_known else clocks  # type: ignore[arg-type]
 
 
 def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> tuple[list[Tables], Alignment]:
