@@ -88,6 +88,7 @@ def clocks_of(
         first=first,
         last=last,
         notes=tuple(notes),
+        is_assumed=clock == PERF and not meta.keys() & {"clockid", "event"},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from collectors.source import STDIN_NAME
 from flameslice import clock_sources
 from flameslice.commands.clock_options import ClockWords
 from flameslice.inputs import STDIN, read_input, repeatable
-from pipeline import align
-from pipeline.clock_domains import SourceClocks
+from pipeline import align, event_anchors
+from pipeline.clock_domains import RELATIVE, Snapshot, SourceClocks
 from pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from flameslice.commands.options import Asked
     from flameslice.stored import StoredCaptureReader
     from pipeline.align import Alignment
+    from pipeline.event_anchors import Switches
     from pipeline.tables import Tables
 
 
@@ -88,8 +90,7 @@ def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> t
 
     An event whose time would leave 64 bits there has no time, and is counted as such by who cuts.
     """
-    names = [part.clocks.source for part in parts]
-    alignment = align.align([part.clocks for part in parts], words.told(names))
+    alignment = related(parts, words, width_ns=width_ns)
     if len(parts) > 1 and any(not part.clocks.clock for part in parts):
         untimed = next(part for part in parts if not part.clocks.clock)
         raise InputError("it holds no times to place", "leave it out", path=untimed.clocks.source)
@@ -97,6 +98,40 @@ def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> t
     return [
         _moved(part, placed, alignment) for part, placed in zip(parts, alignment.sources, strict=True)
     ], alignment
+
+
+def related(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> Alignment:
+    """Return how the parts lie; where what they say of clocks does not do, with anchors that are found in the data."""
+    sources = [part.clocks for part in parts]
+    told = words.told([source.source for source in sources])
+    alignment = align.align(sources, told)
+    is_certain = all(one.is_placed for one in alignment.sources) and alignment.uncertainty_ns <= width_ns
+    if is_certain and not any(one.source.is_assumed for one in alignment.sources):
+        return alignment
+    seen = [
+        event_anchors.Switches(placed.source.source, placed.domain, part.tables.perf_events)
+        for part, placed in zip(parts, alignment.sources, strict=True)
+        if placed.source.clock not in ("", RELATIVE)
+    ]
+    found: list[Snapshot] = []
+    for one, other in itertools.combinations(seen, 2):
+        if one.domain == other.domain:
+            _refuse_two_clocks(one, other)
+        elif one.domain.host == other.domain.host and not is_certain:
+            found += event_anchors.same_switches(one, other)
+    return align.align(sources, told, extra=found) if found else alignment
+
+
+def _refuse_two_clocks(one: Switches, other: Switches) -> None:
+    """Raise InputError where two sources that were taken to be on one clock show that they are not."""
+    apart_ns = event_anchors.apart(one, other)
+    if apart_ns is not None and abs(apart_ns) > 2 * event_anchors.SAME_EVENT_NS:
+        raise InputError(
+            f"it saw the same context switches as {one.source}, but {abs(apart_ns)} ns "
+            f"{'later' if apart_ns > 0 else 'earlier'}: they are not on one clock",
+            f"say which stamped each: --clock {other.source}=monotonic",
+            path=other.source,
+        )
 
 
 def _moved(part: Part, placed: align.Placed, alignment: Alignment) -> Tables:

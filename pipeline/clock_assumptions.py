@@ -44,6 +44,10 @@ class Assumed:
         """Return a source with the clock that the user says it has."""
         self.warnings += [f"{source.source}: {note}" for note in source.notes]
         clock = self._told.clocks.get(source.source, self._told.clocks.get("", ""))
+        if not clock and source.is_assumed:
+            self.assume(
+                f"{source.source} names no clock: taken to be {source.clock}, what its tool uses by default"
+            )
         if not clock or clock == source.clock:
             return source
         self.assume(

@@ -83,6 +83,7 @@ class SourceClocks:
     first: int | None = None  # the first and last time in it, in its clock's unit
     last: int | None = None
     notes: tuple[str, ...] = field(default=())  # what was passed over or assumed, for people
+    is_assumed: bool = False  # nothing in it names the clock: it is the format's default
 
     @property
     def domain(self) -> Domain:

@@ -41,6 +41,16 @@ class Switches:
     resolution: int = 1  # of its times, in the clock's unit
 
 
+def apart(one: Switches, other: Switches) -> int | None:
+    """Return how much later the other source saw the same switches, in ns; None where they share too little.
+
+    Both must be on clocks that run alike.
+    """
+    found = same_switches(one, other)
+    differences = sorted(second.value - first.value for first, second in (one.readings for one in found))
+    return differences[len(differences) // 2] if differences else None
+
+
 def same_switches(one: Switches, other: Switches) -> list[Snapshot]:
     """Return snapshots of instants that both sources saw; none where they share too little to be sure."""
     pairs = _fingerprints(one.events).join(

@@ -8,7 +8,7 @@ import click
 
 from flameslice import outputs
 from flameslice.commands.clock_options import ClockWords, clock_options, parse_reading
-from flameslice.commands.options import talk
+from flameslice.commands.options import Asked, talk
 from flameslice.commands.stores import data_option
 from pipeline.errors import InputError, UsageError
 
@@ -41,13 +41,20 @@ def clocks(
     """
     from analyzers import clock_report
     from analyzers.render import clock_table
-    from flameslice import clock_sources
+    from flameslice import aligned, clock_sources
     from pipeline.align import align
+    from pipeline.timespec import DEFAULT_WIDTH_NS
 
     if (convert is None) != (target is None):
         raise UsageError("--convert and --to belong together", "as in --convert tsc:123456 --to monotonic")
     sources = clock_sources.of_inputs(inputs, forced_format=input_format, data=data)
     alignment = align(sources, words.told([source.source for source in sources]))
+    if any(
+        source.clock and not placed.is_placed
+        for source, placed in zip(sources, alignment.sources, strict=True)
+    ):
+        parts = aligned.parts_of(inputs, Asked(), words, forced_format=input_format, data=data)
+        alignment = aligned.related(parts, words, width_ns=DEFAULT_WIDTH_NS)
     if convert is not None and target is not None:
         value, uncertainty, unit = clock_report.convert(alignment, parse_reading(convert), target)
         if as_json:
