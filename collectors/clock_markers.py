@@ -50,7 +50,8 @@ class TscMarks:
     def __init__(self, tracefs: Path = TRACEFS) -> None:
         instances = tracefs / "instances"
         for left in instances.glob("flameslice-*"):  # by one that was killed
-            if not Path("/proc", left.name.removeprefix("flameslice-")).exists():
+            pid = left.name.removeprefix("flameslice-")
+            if pid.isdigit() and not Path("/proc", pid).exists():
                 with contextlib.suppress(OSError):
                     left.rmdir()
         self._folder = instances / f"flameslice-{os.getpid()}"

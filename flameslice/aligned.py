@@ -95,6 +95,8 @@ def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> t
         untimed = next(part for part in parts if not part.clocks.clock)
         raise InputError("it holds no times to place", "leave it out", path=untimed.clocks.source)
     alignment.check(width_ns, is_accepted=words.accept_uncertainty)
+    if len(parts) == 1 and alignment.sources[0].path == () and not alignment.sources[0].shift_ns:
+        return [parts[0].tables], alignment
     return [
         _moved(part, placed, alignment) for part, placed in zip(parts, alignment.sources, strict=True)
     ], alignment

@@ -170,34 +170,49 @@ def _build(
     """Build the intervals source by source; what two sources of a host both saw counts once, by the first of them."""
     found: list[pl.DataFrame] = []
     instants: list[pl.DataFrame] = []
-    owners: dict[tuple[str, str], int] = {}
     captured: frozenset[str] = frozenset()
     cpu_events: list[str] = []
-    for number, (tables, events) in enumerate(zip(all_tables, timed, strict=True)):
+    for tables, events, name in zip(all_tables, timed, names, strict=True):
         paired, losses, seen = intervals.build(events, kinds=kinds, arch=_arch(tables))
-        host = (events["host"][0] or "") if events.height else ""
-        sampled = events.clear()
-        if kinds is None or "cpu" in kinds:
-            has_asked = event is None or len(timed) == 1 or (events["event"] == event).any()
-            cpu_event, note = _choose_cpu_event(events, event) if has_asked else (None, "")
-            if cpu_event is not None and owners.get((host, "cpu"), number) == number:
+        ledger.merge(losses)
+        captured |= seen
+        has_asked = event is None or len(timed) == 1 or (events["event"] == event).any()
+        if (kinds is None or "cpu" in kinds) and has_asked:
+            cpu_event, note = _choose_cpu_event(events, event)
+            notes += [note] if note else []
+            if cpu_event is not None:
                 paired = pl.concat([paired, cpu_time.intervals(events, cpu_event)])
-                seen |= {"cpu"}
-                sampled = events.filter(pl.col("event") == cpu_event)
+                captured |= {"cpu"}
                 cpu_events.append(cpu_event)
-                notes += [note] if note else []
-        twice = sorted(kind for kind in seen if owners.setdefault((host, kind), number) != number)
+                instants.append(events.filter(pl.col("event") == cpu_event))
+        fresh = _not_seen_before(paired, found)
+        twice = paired.height - fresh.height
         if twice:
             notes.append(
-                f"{', '.join(twice)} of {names[number]} is left out: what comes before it has that too"
+                f"{twice} intervals of {name} are left out: sources before it show the same threads' time"
             )
-        ledger.merge(losses)
-        found.append(paired.filter(~pl.col("kind").is_in(twice)))
-        instants.append(sampled)
-        captured |= seen
+        found.append(fresh)
     return _Built(
-        pl.concat(found), captured, ", ".join(dict.fromkeys(cpu_events)) or None, pl.concat(instants)
+        pl.concat(found),
+        captured,
+        ", ".join(dict.fromkeys(cpu_events)) or None,
+        pl.concat(instants) if instants else timed[0].clear(),
     )
+
+
+# kinds that belong to a CPU or a device, whichever thread was there
+_SHARED_KINDS = ("irq", "softirq", "block_io")
+
+
+def _not_seen_before(table: pl.DataFrame, earlier: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the intervals of threads (for devices: of hosts) that no earlier source shows in that kind."""
+    if not earlier:
+        return table
+    thread = pl.when(pl.col("kind").is_in(_SHARED_KINDS)).then(None).otherwise("tid")
+    keys = ["host", "kind", "thread"]
+    shown = pl.concat(earlier).select(pl.col("host").fill_null(""), "kind", thread=thread).unique()
+    own = table.with_columns(pl.col("host").fill_null(""), thread=thread)
+    return own.join(shown, on=keys, how="anti", nulls_equal=True).select(table.columns)
 
 
 def _refuse_what_has_no_place(part: Part) -> None:

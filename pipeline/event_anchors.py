@@ -25,6 +25,7 @@ _MOST_ANCHORS = 2_000
 SAME_EVENT_NS = 2_000
 # a pair further from the line than this is another event that looks the same
 _FAR_NS = 1_000_000
+_MOST_TICKS = 8.0  # in a ns, where both clocks count ticks
 # how far the rates of two hosts' clocks may differ while a request lasts: both slewed by NTP at its limit
 _HOSTS_PPM = 1_000
 
@@ -65,18 +66,20 @@ def same_switches(one: Switches, other: Switches) -> list[Snapshot]:
     window = max(_PAIRS_IN_A_WINDOW, -(-kept.height // _MOST_ANCHORS))
     # of each window the pair in the middle: one tracer held up by an interrupt does not shift it
     middle = kept.with_columns(window=pl.int_range(pl.len()) // window).sort("window", "off")
-    middle = middle.group_by("window", maintain_order=True).agg(
-        pl.col("raw_time", "raw_time_other").get(pl.len() // 2)
+    middle = (
+        middle.group_by("window", maintain_order=True)
+        .agg(pl.col("raw_time", "raw_time_other").get(pl.len() // 2))
+        .select("raw_time", "raw_time_other")
     )
     if middle.height < _FEWEST_ANCHORS:
         return []
     origin = f"the same context switches in {one.source} and {other.source}"
-    tick = _ticks(one.domain) * one.resolution, _ticks(other.domain) * other.resolution
+    same_event = math.ceil(SAME_EVENT_NS * _units_per_ns(one.domain, other.domain, middle))
     return [
         Snapshot(
             (
-                Reading(one.domain, first, tick[0]),
-                Reading(other.domain, second, tick[1] + SAME_EVENT_NS * _ticks(other.domain)),
+                Reading(one.domain, first, one.resolution),
+                Reading(other.domain, second, other.resolution + same_event),
             ),
             origin,
         )
@@ -84,9 +87,14 @@ def same_switches(one: Switches, other: Switches) -> list[Snapshot]:
     ]
 
 
-def _ticks(domain: Domain) -> int:
-    """Return at most how many of its units a ns has; ours for a TSC, whose rate is not known yet."""
-    return 8 if domain.unit == "ticks" else 1
+def _units_per_ns(one: Domain, other: Domain, anchors: pl.DataFrame) -> float:
+    """Return at least how many of the other clock's units a ns has."""
+    if other.unit == "ns":
+        return 1.0
+    if one.unit == "ticks":
+        return _MOST_TICKS
+    (x0, y0), (x1, y1) = anchors.row(0), anchors.row(-1)
+    return float(1.01 * (y1 - y0) / (x1 - x0))
 
 
 def _fingerprints(events: pl.DataFrame) -> pl.DataFrame:

@@ -153,19 +153,24 @@ def clock_name(text: str) -> str:
     return name
 
 
+def parse_clock(text: str) -> str:
+    """Return 'monotonic@web-1' of 'mono@web-1'."""
+    clock, at, place = text.partition("@")
+    return clock_name(clock) + at + place
+
+
 def parse_reading(text: str) -> tuple[str, int]:
     """Return ('perf@web-1', 123) of 'perf@web-1:123'."""
     name, _, value = text.rpartition(":")
-    clock, at, place = name.partition("@")
     digits = value.removeprefix("-")
-    if not clock or not digits.isascii() or not digits.isdigit():
+    if not name or not digits.isascii() or not digits.isdigit():
         raise UsageError(
             f"{one_line(text, 60)!r} is no time of a clock", "write it like monotonic:829852428388"
         )
     number = int(value)
     if not -(1 << 63) <= number < 1 << 63:
         raise UsageError(f"{one_line(text, 60)!r} does not fit 64 bits", "give ns, or ticks for tsc")
-    return clock_name(clock) + at + place, number
+    return parse_clock(name), number
 
 
 def _anchor(text: str) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -7,7 +7,7 @@ import json
 import click
 
 from flameslice import outputs
-from flameslice.commands.clock_options import ClockWords, clock_options, parse_reading
+from flameslice.commands.clock_options import ClockWords, clock_options, parse_clock, parse_reading
 from flameslice.commands.options import Asked, talk
 from flameslice.commands.stores import data_option
 from pipeline.errors import InputError, UsageError
@@ -56,7 +56,9 @@ def clocks(
         parts = aligned.parts_of(inputs, Asked(), words, forced_format=input_format, data=data)
         alignment = aligned.related(parts, words, width_ns=DEFAULT_WIDTH_NS)
     if convert is not None and target is not None:
-        value, uncertainty, unit = clock_report.convert(alignment, parse_reading(convert), target)
+        value, uncertainty, unit = clock_report.convert(
+            alignment, parse_reading(convert), parse_clock(target)
+        )
         if as_json:
             document = {"schema_version": "1.0", "value": value, "uncertainty": uncertainty, "unit": unit}
             outputs.write(json.dumps(document) + "\n", None)
