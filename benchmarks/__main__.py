@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import store_and_log
+from benchmarks import clock_conversion, store_and_log
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "benchmarks/out"
@@ -169,6 +169,7 @@ def main() -> None:
             )
         print()
     slicing()
+    clock_conversion.report()
     store_and_log.main(text)
 
 
