@@ -83,14 +83,26 @@ def to_line(snapshot: int, readings: tuple[Reading, ...]) -> str:
 
 
 def from_line(line: str) -> tuple[int, tuple[Reading, ...]]:
-    """Return (snapshot, readings) of a line; raise ValueError or KeyError where it is none."""
-    body = json.loads(line)
-    clocks: dict[str, dict[str, int]] = body["clocks"]
-    readings = []
-    for clock, one in clocks.items():
-        unit = "ticks" if clock == "tsc" else "ns"
-        readings.append(Reading(clock, one[f"value_{unit}"], one[f"uncertainty_{unit}"]))
-    return body["snapshot"], tuple(readings)
+    """Return (snapshot, readings) of a line; raise ValueError where it is none."""
+    try:
+        body = json.loads(line)
+        clocks: dict[str, dict[str, object]] = body["clocks"]
+        readings = []
+        for clock, one in clocks.items():
+            unit = "ticks" if clock == "tsc" else "ns"
+            uncertainty = _int64(one[f"uncertainty_{unit}"])
+            if uncertainty < 0:
+                raise ValueError("a negative uncertainty")
+            readings.append(Reading(clock, _int64(one[f"value_{unit}"]), uncertainty))
+        return _int64(body["snapshot"]), tuple(readings)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no snapshot: {error}") from error
+
+
+def _int64(value: object) -> int:
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("not an integer of 64 bits")
+    return value
 
 
 def read(path: Path, host: str, boot_id: str, ledger: LossLedger) -> pl.DataFrame:
@@ -108,7 +120,7 @@ def read(path: Path, host: str, boot_id: str, ledger: LossLedger) -> pl.DataFram
                     rows += [
                         (host, boot_id, snapshot, one.clock, one.value, one.uncertainty) for one in readings
                     ]
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except ValueError:
                     ledger.add("unreadable_line", line=number, example=line)
         return pl.DataFrame(rows, schema=schema.CLOCK_SNAPSHOTS, orient="row")
     except OSError as error:
