@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     except click.exceptions.Abort:
         status = 130
     except click.ClickException as error:
-        status = _show_usage(error)
+        status = _show_usage(error, arguments)
     except FlamesliceError as error:
         if wants_traceback:
             raise
@@ -121,9 +121,14 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(status)
 
 
-def _show_usage(error: click.ClickException) -> int:
+def _show_usage(error: click.ClickException, arguments: list[str]) -> int:
     ctx: click.Context | None = getattr(error, "ctx", None)
-    command = f"flameslice {ctx.info_name}" if ctx is not None and ctx.parent is not None else "flameslice"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message(), file=sys.stderr)  # the help of a group, which has many lines
+        return 2
+    command = ctx.command_path if ctx is not None else "flameslice"
+    if ctx is None or ctx.parent is None:  # the parser says no more than the option
+        command += "".join(f" {word}" for word in arguments[:1] if word in COMMANDS)
     _say(f"{error.format_message()} (see {command} --help)")
     return 2
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import collectors
 from collectors import perf_data
-from collectors.source import Source
-from flameslice.inputs import repeatable
+from collectors.source import STDIN_NAME, Source
+from flameslice.inputs import STDIN, repeatable
 from pipeline import capture as captures
 from pipeline import capture_archive
 from pipeline.capture import CaptureSource, Manifest
@@ -59,22 +59,35 @@ def gathered(
     """
     with contextlib.ExitStack() as stack:
         recorded: list[Inputs] = []
-        loose: list[tuple[Path, str]] = []
+        loose: list[tuple[Path, str, str]] = []  # path, name in the capture, name in messages
         for argument in paths:
-            path = Path(stack.enter_context(repeatable(argument)))
+            path = _own_raw(Path(stack.enter_context(repeatable(argument))))
             if captures.is_capture(path):
                 directory = stack.enter_context(capture_archive.opened(path))
                 recorded.append(_recorded(directory, name, labels))
+            elif (path / "store.json").is_file():
+                remedy = "give one of its captures: captures/capture=ID"
+                raise InputError("a store of captures, not a capture", remedy, path=argument)
             elif path.is_dir():
                 raise InputError("a directory without capture.json", "give its files", path=argument)
             else:
-                loose.append((path, "stdin" if argument == "-" else Path(argument).name))
+                is_stdin = argument == STDIN
+                loose.append(
+                    (path, "stdin" if is_stdin else Path(argument).name, STDIN_NAME if is_stdin else argument)
+                )
         found = list(recorded)
         if loose:
             found.append(_loose(loose, name, labels, forced_format))
         for one in (file for inputs in found for file in inputs.files if file.format == "perf_data"):
             perf_data.perf_path(one.file)
         yield found
+
+
+def _own_raw(path: Path) -> Path:
+    """Return the files that came in, where a path is a capture's folder in a store."""
+    raw = path / "raw"
+    is_stored = path.name.startswith("capture=") and captures.is_capture(raw)
+    return raw if is_stored else path
 
 
 def _recorded(directory: Path, name: str | None, labels: Mapping[str, str]) -> Inputs:
@@ -104,15 +117,16 @@ def _samples_of(directory: Path, manifest: Manifest) -> list[CaptureSource]:
 
 
 def _loose(
-    files: Sequence[tuple[Path, str]],
+    files: Sequence[tuple[Path, str, str]],
     name: str | None,
     labels: Mapping[str, str],
     forced_format: str | None,
 ) -> Inputs:
     read: dict[str, Input] = {}
     taken: set[str] = set()
-    for path, file in files:
+    for path, file, shown in files:
         with Source.open_path(str(path)) as source:
+            source.name = shown
             kind = collectors.detect(source, forced_format)
         one = _hashed(path, file, kind)
         if one.sha256 in read:
@@ -122,7 +136,7 @@ def _loose(
         taken.add(one.file)
         read[one.sha256] = one
     name = name or files[0][1]
-    started_ns = min(path.stat().st_mtime_ns for path, _ in files)
+    started_ns = min(path.stat().st_mtime_ns for path, _, _ in files)
     manifest = Manifest(
         id=_content_id(name, sorted(read)),
         name=name,

@@ -18,12 +18,14 @@ from flameslice.local_worker import LocalWorker
 from flameslice.source_ingest import OnBytes, SourceIngest
 from flameslice.stored import data_url
 from pipeline import control
-from pipeline.control import CaptureFact, SourceBegin, SourceFact
+from pipeline.capture import Manifest
+from pipeline.control import CaptureFact, Fact, SourceBegin, SourceFact
 from pipeline.errors import UsageError
 from pipeline.log.protocol import Log, Message
 from pipeline.losses import Loss, LossLedger
 from pipeline.store.catalog import Catalog
 from pipeline.store.place import open_place
+from pipeline.store.states import StoredCapture
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Ingested:
     facts: tuple[SourceFact, ...]
     losses: tuple[Loss, ...]
     rows: int
+    notes: tuple[str, ...] = ()  # that it was there before, and what of its description was kept
 
 
 def run(
@@ -98,13 +101,8 @@ def ingest(
         if path is None:
             log = logs.open_log(log_url, log_config, catalog)
             try:
-                deleted = frozenset(
-                    fact.capture
-                    for facts in logs.pending_facts(log).values()
-                    for fact in facts
-                    if fact.kind == "delete"
-                )
-                return [_ingest_one(one, log, catalog, now_realtime_ns, progress, deleted) for one in found]
+                known = logs.pending_facts(log)
+                return [_ingest_one(one, log, catalog, now_realtime_ns, progress, known) for one in found]
             finally:
                 log.close()
         if log_config:
@@ -115,7 +113,7 @@ def ingest(
             with LocalWorker(path, catalog) as worker:
                 log.on_wait = worker.check
                 return [
-                    _ingest_one(one, log, catalog, now_realtime_ns, progress, frozenset(), keeps_raw=True)
+                    _ingest_one(one, log, catalog, now_realtime_ns, progress, {}, keeps_raw=True)
                     for one in found
                 ]
         finally:
@@ -128,12 +126,15 @@ def _ingest_one(
     catalog: Catalog,
     now_realtime_ns: int,
     progress: Callable[[int | None, str], Any] | None,
-    deleted: frozenset[str],
+    known: Mapping[str, list[Fact]],
     keeps_raw: bool = False,
 ) -> Ingested:
-    inputs = replace(
-        inputs, manifest=replace(inputs.manifest, id=free_id(inputs.manifest.id, catalog, deleted))
+    deleted = frozenset(one for one, facts in known.items() if any(fact.kind == "delete" for fact in facts))
+    capture = free_id(inputs.manifest.id, catalog, deleted)
+    manifest, notes = as_known(
+        replace(inputs.manifest, id=capture), catalog.get(capture, known.get(capture, ()))
     )
+    inputs = replace(inputs, manifest=manifest)
     _begin(inputs)  # what is wrong with it is told before anything is written
     total = sum(one.size_bytes for one in inputs.files)
     with (
@@ -142,10 +143,32 @@ def _ingest_one(
     ):
         # copying what came in takes as long as a quarter of reading it, and needs another CPU
         copied = beside.submit(keep_raw, inputs, catalog) if keeps_raw else None
-        return run(
+        done = run(
             inputs,
             log,
             now_realtime_ns=now_realtime_ns,
             on_bytes=on_bytes,
             before_end=copied.result if copied is not None else lambda: None,
         )
+    return replace(done, notes=notes)
+
+
+def as_known(manifest: Manifest, known: StoredCapture | None) -> tuple[Manifest, tuple[str, ...]]:
+    """Return the description of a capture that may be there already, and what to say of it.
+
+    What it was called and labelled first holds; labels that it lacks are added.
+    """
+    if known is None:
+        return replace(manifest, labels=dict(sorted(manifest.labels.items()))), ()
+    notes = [f"{known.id} is already there ({known.status}): only what is missing is added"]
+    if manifest.name != known.name:
+        notes.append(f"it keeps its name {known.name!r}, not {manifest.name!r}")
+    added = {key: value for key, value in manifest.labels.items() if key not in known.labels}
+    for key, value in sorted(manifest.labels.items()):
+        if known.labels.get(key, value) != value:
+            notes.append(f"it keeps its label {key}={known.labels[key]}, not {value}")
+    if added:
+        notes.append(f"labels added: {', '.join(f'{key}={value}' for key, value in sorted(added.items()))}")
+    return replace(manifest, name=known.name, labels=dict(sorted({**known.labels, **added}.items()))), tuple(
+        notes
+    )

@@ -6,10 +6,10 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.errors import WorkError, from_os_error
+from pipeline.errors import WorkError, from_os_error, one_line
 from pipeline.text import encode
 
 _LONG_WORK_BYTES = 32 << 20
@@ -42,6 +42,14 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of them the names, as lines of a terminal with cells one below the other."""
+    cells = [[one_line(cell, 200) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def write(content: str | bytes, path: str | None) -> None:

@@ -74,6 +74,7 @@ class SourceIngest:
             problem=problem,
             ended_realtime_ns=now_realtime_ns,
             rows=self._rows,
+            lost_rows=self._ledger.lost_rows,
             messages={name: splitter.messages for name, splitter in self._splitters.items()},
             table_rows={name: splitter.rows for name, splitter in self._splitters.items()},
             **self._end,

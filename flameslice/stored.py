@@ -13,7 +13,7 @@ import polars as pl
 from flameslice.commands.options import Asked
 from pipeline import schema, time_order
 from pipeline.control import SourceFact
-from pipeline.errors import InputError, UsageError, WorkError
+from pipeline.errors import InputError, UsageError, WorkError, one_line
 from pipeline.filters import SampleFilter
 from pipeline.folds import EventTotals, Fold
 from pipeline.loss_table import losses_of
@@ -223,10 +223,11 @@ class StoredCaptureReader:
         result.clock = ", ".join(dict.fromkeys(end.clock for end in self._ends if end.clock))
         units = {end.unit for end in self._ends if end.table_rows.get("stack_weights")}
         if len(units) > 1 or (weights.height and counted.height):
+            files = ", ".join(one_line(shown(one.begin.file), 60) for one in self.capture.sources[:10])
             raise InputError(
                 "its sources count different things",
-                "draw them one by one: --source FILE",
-                path=self.capture.id,
+                f"draw them one by one: --source FILE, one of {files}",
+                path=shown(self.capture.name),
             )
         result.unit = next(iter(units), "")
         result.is_folded = any(end.is_folded for end in self._ends) and weights.height > 0

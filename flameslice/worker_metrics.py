@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    start_http_server,
+)
 
 from pipeline.errors import WorkError
 from pipeline.log.protocol import Partition, Record
 from pipeline.losses import REASONS
+from pipeline.store.states import StoredCapture
 
 _HOST = "127.0.0.1"
 _DETAILS = re.compile(r"[:'\"\d]")
@@ -23,11 +31,18 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._kinds: set[str] = set()
+        disable_created_metrics()  # type: ignore[no-untyped-call] # when a series began is of no use here, and doubles the page
         self._messages = self._counter("messages_read", "Messages read from the log", "topic")
         self._read_bytes = self._counter("read_bytes", "Bytes of messages read from the log", "topic")
         self._rows = self._counter("rows_stored", "Rows published in the store", "table")
         self._stored_bytes = self._counter("stored_bytes", "Bytes of rows published, before Parquet", "table")
         self._dead = self._counter("dead_letters", "Messages that no worker could take in", "reason")
+        self._dead.labels("other")  # a series from the start, so that a rate sees the first one
+        self._dropped = Counter(
+            "flameslice_worker_messages_of_deleted_captures",
+            "Messages passed over, for their capture was deleted",
+            registry=self.registry,
+        )
         self._lost = self._counter("losses", "Rows that collectors lost, as their losses say", "reason")
         self._lag = Gauge(
             "flameslice_worker_lag_messages",
@@ -71,12 +86,18 @@ class Metrics:
     def lost(self, reason: str, count: int) -> None:
         self._lost.labels(reason if reason in REASONS else "other").inc(count)
 
-    def dead(self, reason: str) -> None:
+    def dead(self, reason: str, record: Record) -> None:
         # without what it quotes and counts: there is no end of these, and each would be a series
         kind = _DETAILS.split(reason, maxsplit=1)[0].strip()
         if kind not in self._kinds and len(self._kinds) < _MOST_KINDS:
             self._kinds.add(kind)
         self._dead.labels(kind if kind in self._kinds else "other").inc()
+
+    def dropped(self, capture: str, messages: int) -> None:
+        self._dropped.inc(messages)
+
+    def changed(self, capture: StoredCapture) -> None:
+        pass
 
     def committed(self, seconds: float) -> None:
         self._commit.observe(seconds)

@@ -16,11 +16,14 @@ from flameslice import logs
 from pipeline.errors import FlamesliceError, WorkError, one_line
 from pipeline.log.embedded import EmbeddedLog
 from pipeline.log.protocol import Consumer, Log, Record
-from pipeline.worker import TOPICS, Observer, OnProblem, Worker, patiently
+from pipeline.store.states import StoredCapture
+from pipeline.text import shown
+from pipeline.worker import TOPICS, Observer, OnProblem, Unwatched, Worker, patiently
 
 if TYPE_CHECKING:
     from flameslice.worker_metrics import Metrics
 
+_MOST_TOLD = 10_000  # captures of which is remembered what was said
 _LAG_EVERY_S = 5.0
 _LAG_EVERY_S_UNTIL_EMPTY = 0.5
 
@@ -70,13 +73,59 @@ class Observers:
         for one in self._observers:
             one.lost(reason, count)
 
-    def dead(self, reason: str) -> None:
+    def dead(self, reason: str, record: Record) -> None:
         for one in self._observers:
-            one.dead(reason)
+            one.dead(reason, record)
+
+    def dropped(self, capture: str, messages: int) -> None:
+        for one in self._observers:
+            one.dropped(capture, messages)
+
+    def changed(self, capture: StoredCapture) -> None:
+        for one in self._observers:
+            one.changed(capture)
 
     def committed(self, seconds: float) -> None:
         for one in self._observers:
             one.committed(seconds)
+
+
+class Teller(Unwatched):
+    """Says what happens to captures: each end once, each dead letter."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._told: dict[str, str] = {}  # capture -> what was said last
+        self._dropped: set[str] = set()
+
+    def dead(self, reason: str, record: Record) -> None:
+        """Say which message it was."""
+        self._speaker.say(
+            f"dead letter: {one_line(reason)}",
+            "warning",
+            topic=record.partition.topic,
+            partition=record.partition.number,
+            offset=record.offset,
+        )
+
+    def dropped(self, capture: str, messages: int) -> None:
+        """Say it once for a capture."""
+        if capture not in self._dropped:
+            self._dropped.add(capture)
+            self._speaker.say(f"{capture} was deleted: its messages are passed over", "warning")
+
+    def changed(self, capture: StoredCapture) -> None:
+        """Say that a capture is complete, or will not be."""
+        if capture.status == "receiving" or self._told.get(capture.id) == capture.status:
+            return
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
+        self._told[capture.id] = capture.status
+        self._speaker.say(
+            f"{capture.status}: {capture.id} ({one_line(shown(capture.name), 60)})",
+            rows=capture.rows,
+            lost_rows=capture.lost_rows,
+        )
 
 
 def run(
@@ -117,7 +166,7 @@ def run(
         if consumer is None:
             return 0
         catalog.place.sweep(".")
-        worker = Worker(log, consumer, catalog, observer=Observers([metrics, *spans]))
+        worker = Worker(log, consumer, catalog, observer=Observers([metrics, Teller(speaker), *spans]))
         stack.callback(worker.close)
         speaker.say("working", log=log_url or "embedded", data=catalog.place.url)
         worker.run(_end(log, name, consumer, metrics, stop, until_empty), on_problem=on_problem)

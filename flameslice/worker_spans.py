@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.log.protocol import Record
+from pipeline.worker import Unwatched
 
 _LAST_SPANS_S = 3.0  # our choice: a service manager kills after 10 s and more
 
@@ -24,7 +25,7 @@ def start() -> list[Spans]:
     return [Spans()]
 
 
-class Spans:
+class Spans(Unwatched):
     """Makes a span of each read, publication and commit."""
 
     def __init__(self) -> None:
@@ -52,10 +53,7 @@ class Spans:
     def stored(self, capture: str, table: str, rows: int, size_bytes: int, seconds: float) -> None:
         self._span("publish", seconds, capture=capture, table=table, rows=rows, bytes=size_bytes)
 
-    def lost(self, reason: str, count: int) -> None:
-        """Losses are metrics."""
-
-    def dead(self, reason: str) -> None:
+    def dead(self, reason: str, record: Record) -> None:
         self._span("dead letter", 0.0, reason=reason)
 
     def committed(self, seconds: float) -> None:

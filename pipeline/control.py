@@ -59,6 +59,7 @@ class SourceFact:
     ended_realtime_ns: int = 0
     clock: str = ""
     rows: int = 0  # that the source holds, read or not: the base of --max-loss
+    lost_rows: int = 0  # of them, those that could not be read
     messages: dict[str, int] = field(default_factory=dict)  # table -> how many
     table_rows: dict[str, int] = field(default_factory=dict)
     default_event: str = ""

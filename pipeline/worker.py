@@ -20,6 +20,7 @@ from pipeline.log.protocol import CAPTURES, PREFIX, Consumer, Log, Partition, Re
 from pipeline.log.wire import PoisonError, Rows
 from pipeline.store.catalog import Catalog
 from pipeline.store.parts import Origin, StoredTable
+from pipeline.store.states import StoredCapture
 
 HOLD_S = 5.0
 HOLD_BYTES = 48 << 20  # of rows; publishing them takes about three times as much
@@ -44,8 +45,14 @@ class Observer(Protocol):
     def lost(self, reason: str, count: int) -> None:
         """A stored source says that a collector lost so much."""
 
-    def dead(self, reason: str) -> None:
+    def dead(self, reason: str, record: Record) -> None:
         """A message went to the dead letters."""
+
+    def dropped(self, capture: str, messages: int) -> None:
+        """Messages of a capture that was deleted were passed over."""
+
+    def changed(self, capture: StoredCapture) -> None:
+        """More of a capture is stored, or known."""
 
     def committed(self, seconds: float) -> None:
         """A commit took so long."""
@@ -63,7 +70,13 @@ class Unwatched:
     def lost(self, reason: str, count: int) -> None:
         """Do nothing."""
 
-    def dead(self, reason: str) -> None:
+    def dead(self, reason: str, record: Record) -> None:
+        """Do nothing."""
+
+    def dropped(self, capture: str, messages: int) -> None:
+        """Do nothing."""
+
+    def changed(self, capture: StoredCapture) -> None:
         """Do nothing."""
 
     def committed(self, seconds: float) -> None:
@@ -118,6 +131,7 @@ class Worker:
         self._now_s = now_s
         self._hold_s, self._hold_bytes = hold_s, hold_bytes
         self._stored: dict[tuple[str, str], StoredTable] = {}
+        self._noted: set[str] = set()  # captures of which the store knows the log
         self._forget()
 
     def _forget(self) -> None:
@@ -199,7 +213,9 @@ class Worker:
                 touched.add(capture)
         for capture in sorted(touched):
             known = {table: stored for (one, table), stored in self._stored.items() if one == capture}
-            self._catalog.write_manifest(capture, known)
+            changed = self._catalog.write_manifest(capture, known)
+            if changed is not None:
+                self._observer.changed(changed)
         positions = {
             partition: position
             for partition, position in self._positions.items()
@@ -214,7 +230,11 @@ class Worker:
 
     def _publish(self, capture: str, source: str, table: str, held: _Held) -> None:
         if self._catalog.is_deleted(capture):
+            self._observer.dropped(capture, len(held.records))
             return
+        if self._log.keeps_messages and capture not in self._noted:
+            self._catalog.note_log(capture, self._log.identity)
+            self._noted.add(capture)
         offsets = [offset for _, offset in held.records]
         partition = held.records[0][0]
         origin = Origin(self._log.identity, partition.topic, partition.number, min(offsets), max(offsets))
@@ -238,7 +258,7 @@ class Worker:
 
     def _bury(self, record: Record, reason: str, touched: set[str]) -> None:
         self._log.append([dead_letters.wrap(record, reason)])
-        self._observer.dead(reason)
+        self._observer.dead(reason, record)
         try:
             identity = wire.identity_of(wire.text_headers(record.message))
         except PoisonError:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flameslice import outputs
+from flameslice.commands.options import verbosity
 from flameslice.commands.stores import data_option, log_options
-from pipeline.errors import one_line
+from pipeline.errors import UsageError, one_line
 from pipeline.text import shown
 
 if TYPE_CHECKING:
@@ -30,12 +31,17 @@ def captures() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @data_option
 @log_options
+@verbosity
 def list_captures(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> int:
     """List the captures, the newest first."""
     from flameslice.kept import Kept
     from pipeline.store.states import describe
 
-    found, problems = Kept(data, log, log_config).all()
+    kept = Kept(data, log, log_config)
+    found, problems = kept.all()
+    missing = kept.missing_store()
+    if missing is not None:
+        outputs.note(missing)
     if as_json:
         body: dict[str, Any] = {"schema_version": "1.0", "captures": [describe(one) for one in found]}
         outputs.write(json.dumps(body) + "\n", None)
@@ -51,6 +57,7 @@ def list_captures(as_json: bool, data: str | None, log: str | None, log_config: 
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @data_option
 @log_options
+@verbosity
 def show(capture: str, as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
     """Show one capture, by id or name: its status, sources, rows and losses."""
     from flameslice.kept import Kept
@@ -80,37 +87,52 @@ def show(capture: str, as_json: bool, data: str | None, log: str | None, log_con
             rows = ", ".join(
                 f"{name} {count:,}" for name, count in sorted(one.end.table_rows.items()) if count
             )
-            lines.append(f"           rows: {rows or 'none'}")
+            lines.append(f"           {_rows(one.end.rows, one.end.lost_rows)}")
+            lines.append(f"           stored: {rows or 'nothing'}")
             lines += [f"           {one_line(one.end.problem)}"] if one.end.problem else []
         if one.missing:
-            lines.append(f"           {one.missing} messages are missing, {one.dead} of them dead letters")
+            are = "message is" if one.missing == 1 else "messages are"
+            lines.append(f"           {one.missing} {are} missing, {one.dead} of them dead letters")
     lines += [f"  {loss.severity}: {loss.describe()}" for loss in losses]
     outputs.write("\n".join(lines) + "\n", None)
 
 
 @captures.command()
 @click.argument("names", metavar="CAPTURE...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
+@click.option(
+    "--only-here", is_flag=True, help="Do not tell the log: its replay into another store brings them back."
+)
 @data_option
 @log_options
+@verbosity
 def delete(
-    names: tuple[str, ...], yes: bool, data: str | None, log: str | None, log_config: str | None
+    names: tuple[str, ...],
+    yes: bool,
+    only_here: bool,
+    data: str | None,
+    log: str | None,
+    log_config: str | None,
 ) -> None:
-    """Delete captures, raw files included; no replay of the log brings them back."""
+    """Delete captures, raw files included; no replay of the log brings them back.
+
+    Those that came by way of Kafka need its --log, so that it is told.
+    """
     from flameslice.kept import Kept
 
     kept = Kept(data, log, log_config)
     found = [kept.find(name) for name in names]
-    if not yes and sys.stdin is not None and sys.stdin.isatty():
-        told = ", ".join(f"{one.id} ({shown(one.name)})" for one in found)
+    told = ", ".join(f"{one.id} ({one_line(shown(one.name), 60)})" for one in found)
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError(f"nobody can be asked whether to delete {told}", "give --yes")
         click.confirm(f"Delete {told}?", abort=True, err=True)
-    for one in found:
-        kept.delete(one)
-        outputs.write(f"{one.id}\n", None)
+    kept.delete(found, only_here=only_here)
+    outputs.write("".join(f"{one.id}\n" for one in found), None)
 
 
 def _table(found: list[StoredCapture]) -> str:
-    rows = [("ID", "NAME", "STATUS", "STARTED", "ROWS", "LABELS")]
+    rows = [("ID", "NAME", "STATUS", "STARTED", "ROWS", "LOST", "LABELS")]
     rows += [
         (
             one.id,
@@ -118,17 +140,23 @@ def _table(found: list[StoredCapture]) -> str:
             one.status,
             _moment(one.started_realtime_ns),
             f"{one.rows:,}",
+            _percent(one.lost_rows, one.rows) if one.lost_rows else "",
             one_line(
                 ",".join(f"{shown(key)}={shown(value)}" for key, value in sorted(one.labels.items())), 60
             ),
         )
         for one in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    return outputs.columns(rows)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.1f}%"
+
+
+def _rows(rows: int, lost: int) -> str:
+    told = f"{rows:,} row{'' if rows == 1 else 's'}"
+    return f"{told}, {lost:,} of them ({_percent(lost, rows)}) could not be read" if lost else told
 
 
 def _moment(realtime_ns: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from flameslice import outputs
+from flameslice.commands.options import verbosity
 from flameslice.commands.stores import data_option, log_options
-from pipeline.errors import one_line
 
 _HEADERS = ("capture", "source", "table", "sequence")  # what a message says that it is
 
@@ -23,6 +23,7 @@ def deadletter() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @data_option
 @log_options
+@verbosity
 def list_letters(as_json: bool, data: str | None, log: str | None, log_config: str | None) -> None:
     """List the dead letters that were not replayed."""
     from flameslice import logs
@@ -49,18 +50,18 @@ def list_letters(as_json: bool, data: str | None, log: str | None, log_config: s
     if as_json:
         outputs.write(json.dumps({"schema_version": "1.0", "dead_letters": rows}) + "\n", None)
         return
-    lines = [
-        one_line(
-            f"{row['topic']} {row['partition']}:{row['offset']}  {row['capture'] or '-'}  {row['reason']}"
-        )
+    table = [("TOPIC", "PARTITION", "OFFSET", "CAPTURE", "REASON")]
+    table += [
+        (row["topic"], str(row["partition"]), str(row["offset"]), row["capture"] or "-", row["reason"])
         for row in rows
     ]
-    outputs.write("".join(f"{line}\n" for line in lines) or "no dead letters\n", None)
+    outputs.write(outputs.columns(table) if rows else "no dead letters\n", None)
 
 
 @deadletter.command()
 @data_option
 @log_options
+@verbosity
 def replay(data: str | None, log: str | None, log_config: str | None) -> None:
     """Send every dead letter back to its topic, for a worker that can read it by now."""
     from flameslice import logs

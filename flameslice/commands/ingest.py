@@ -11,6 +11,7 @@ from flameslice import outputs, quantities
 from flameslice.commands.options import talk
 from flameslice.commands.stores import data_option, log_options
 from flameslice.report import exit_status, loss_notes
+from pipeline.errors import UsageError
 
 SCHEMA_VERSION = "1.0"
 
@@ -18,7 +19,9 @@ SCHEMA_VERSION = "1.0"
 @click.command(short_help="Keep captures in the store.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--capture", metavar="NAME", help="Name of the capture; default: the first file's.")
-@click.option("--label", "labels", metavar="K=V", multiple=True, help="A label; may be given several times.")
+@click.option(
+    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label; may be given several times."
+)
 @click.option(
     "--input-format", metavar="NAME", help="Read the inputs as this format instead of detecting it."
 )
@@ -44,6 +47,9 @@ def ingest(
     """
     from flameslice.ingest import ingest as ingest_paths
 
+    if capture == "":
+        raise UsageError("--capture '' is no name", "leave it out, or give one")
+
     found = ingest_paths(
         paths,
         data=data,
@@ -57,6 +63,8 @@ def ingest(
     )
     status = 0
     for one in found:
+        for note in one.notes:
+            outputs.note(note)
         for line in loss_notes(one.losses):
             outputs.note(line)
         for fact in one.facts:

@@ -130,21 +130,25 @@ def filters(command: Command) -> Command:
     return add  # type: ignore[no-any-return]
 
 
-def talk(command: Command) -> Command:
+def verbosity(command: Command) -> Command:
     """Add -v and --debug after the command's name too; the group reads them."""
     for option in (
         click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Say more."),
         click.option(
             "--debug", is_flag=True, expose_value=False, help="Show a traceback when something goes wrong."
         ),
-        click.option(
-            "--max-loss",
-            type=click.FloatRange(0, 100),
-            default=5.0,
-            show_default=True,
-            metavar="PERCENT",
-            help="Exit with status 3 when more of the rows than this could not be read.",
-        ),
     ):
         command = option(command)
     return command
+
+
+def talk(command: Command) -> Command:
+    """Add --max-loss, -v and --debug."""
+    return click.option(
+        "--max-loss",
+        type=click.FloatRange(0, 100),
+        default=5.0,
+        show_default=True,
+        metavar="PERCENT",
+        help="Exit with status 3 when more of the rows than this could not be read.",
+    )(verbosity(command))

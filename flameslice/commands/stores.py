@@ -14,7 +14,8 @@ def data_option(command: Command) -> Command:
     return click.option(
         "--data",
         metavar="DIR",
-        help="Where captures are kept: a directory or s3://bucket/prefix; default: the XDG data home.",
+        help="Where captures are kept: a directory or s3://bucket/prefix; default: FLAMESLICE_DATA, else flameslice in "
+        "the XDG data home.",
     )(command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from flameslice.commands.options import verbosity
 from flameslice.commands.stores import data_option, log_options
 
 
@@ -22,10 +23,9 @@ from flameslice.commands.stores import data_option, log_options
 @click.option(
     "--log-format", type=click.Choice(("text", "json")), help="Of what it says; default: text on a terminal."
 )
-@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Say more.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when something goes wrong.")
 @data_option
 @log_options
+@verbosity
 def worker(
     group: str | None,
     until_empty: bool,

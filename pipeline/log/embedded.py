@@ -43,6 +43,8 @@ INSERT INTO log SELECT {FORMAT}, '%s', '' WHERE NOT EXISTS (SELECT 1 FROM log);
 class EmbeddedLog:
     """A log in one file. Threads each open their own."""
 
+    keeps_messages = False
+
     def __init__(self, path: Path, *, backlog_bytes: int | None = None) -> None:
         """Open or make the file; with backlog_bytes, `append` waits while as much lies there unread."""
         self.path = path

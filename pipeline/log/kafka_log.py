@@ -26,6 +26,8 @@ _IN_FLIGHT_BYTES = 32 << 20
 class KafkaLog:
     """A log on a cluster."""
 
+    keeps_messages = True
+
     def __init__(self, servers: str, config: LogConfig | None = None, *, timeout_s: float = 10.0) -> None:
         """Connect; raises WorkError after timeout_s without an answer."""
         self._clients = KafkaClients(servers, config or LogConfig(), timeout_s)

@@ -72,6 +72,7 @@ class Log(Protocol):
     """A log; every call may raise WorkError, which says what to do."""
 
     identity: str
+    keeps_messages: bool  # what was committed is still there, and can be replayed into another store
 
     def append(self, messages: Iterable[Message]) -> None:
         """Take messages in, in bounded memory; they are durable only after `flush`."""

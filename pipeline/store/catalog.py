@@ -1,6 +1,7 @@
 """Which captures a store holds, and how far each has come.
 
 captures/capture=ID/facts/*.json   what was said of it on the control topic, one file a fact, never changed
+captures/capture=ID/log.json       which log fed it that still holds its messages
 captures/capture=ID/manifest.json  what follows from the facts and the parts: rewritten whenever they change
 deleted/ID.json                    it was deleted: nothing brings it back
 """
@@ -29,6 +30,7 @@ from pipeline.store.place import Place
 from pipeline.store.states import StoredCapture, capture_of, describe
 
 _STORE_FILE = "store.json"
+_LOG_FILE = "log.json"
 _MAJOR = schema.SCHEMA_VERSION.partition(".")[0]
 
 
@@ -51,6 +53,25 @@ class Catalog:
         except (ValueError, KeyError, TypeError):
             path = self.place.target(_STORE_FILE)
             raise InputError("not the file of a store", "move it away", path=path) from None
+
+    def is_there(self) -> bool:
+        """Return whether anything was ever kept here."""
+        return self.place.read(_STORE_FILE) is not None or bool(self.place.folders("captures"))
+
+    # where captures came from
+
+    def note_log(self, capture: str, identity: str) -> None:
+        """Keep which log feeds a capture, where that log could feed it to another store again."""
+        body = {"schema_version": schema.SCHEMA_VERSION, "log": identity}
+        self.place.create(f"{self._folder(capture)}/{_LOG_FILE}", json.dumps(body).encode())
+
+    def log_of(self, capture: str) -> str | None:
+        """Return the identity of the log that fed a capture and still holds its messages; None: there is none."""
+        text = self.place.read(f"{self._folder(capture)}/{_LOG_FILE}")
+        try:
+            return None if text is None else str(json.loads(text)["log"])
+        except (ValueError, KeyError, TypeError):
+            return ""  # damaged: some log, nobody knows which
 
     # facts
 

@@ -68,8 +68,13 @@ class StoredCapture:
 
     @property
     def rows(self) -> int:
-        """Return how many rows its sources announced, over all tables."""
-        return sum(sum(one.end.table_rows.values()) for one in self.sources if one.end is not None)
+        """Return how many rows its sources hold, read or not, as `ingest` says it."""
+        return sum(one.end.rows for one in self.sources if one.end is not None)
+
+    @property
+    def lost_rows(self) -> int:
+        """Return how many of them could not be read."""
+        return sum(one.end.lost_rows for one in self.sources if one.end is not None)
 
 
 def describe(capture: StoredCapture) -> dict[str, Any]:
@@ -82,6 +87,8 @@ def describe(capture: StoredCapture) -> dict[str, Any]:
         "labels": dict(capture.labels),
         "started_realtime_ns": capture.started_realtime_ns,
         "host": capture.host,
+        "rows": capture.rows,
+        "lost_rows": capture.lost_rows,
         "sources": [_describe_source(one) for one in capture.sources],
     }
 
@@ -100,6 +107,7 @@ def _describe_source(state: SourceState) -> dict[str, Any]:
         body |= {
             "clock": state.end.clock,
             "rows": state.end.rows,
+            "lost_rows": state.end.lost_rows,
             "table_rows": dict(state.end.table_rows),
             "problem": state.end.problem,
             "notes": list(state.end.notes),

@@ -45,7 +45,8 @@ def capture_directory(folder: Path, status: str = "complete", **files: bytes) ->
 def test_an_empty_store_lists_nothing_and_is_not_made(kept: Any) -> None:
     assert kept.listed() == []
     ran = kept("captures list")
-    assert ran.stdout.decode().split() == ["ID", "NAME", "STATUS", "STARTED", "ROWS", "LABELS"]
+    assert ran.stdout.decode().split() == ["ID", "NAME", "STATUS", "STARTED", "ROWS", "LOST", "LABELS"]
+    assert ran.stderr == f"no store at {kept.data}: nothing was ingested there yet\n"
     assert not kept.data.exists()
 
 
@@ -56,12 +57,13 @@ def test_captures_are_listed_the_newest_first(kept: Any, tmp_path: Path) -> None
         kept.ingest(name, "--label", f"n={number}")
     assert [one["name"] for one in kept.listed()] == ["newest", "new", "old"]
     lines = kept("captures list").stdout.decode().splitlines()
-    assert re.split(r"  +", lines[1])[1:] == ["newest", "complete", "2023-11-14 22:13:22Z", "5", "n=2"]
+    assert re.split(r"  +", lines[1])[1:] == ["newest", "complete", "2023-11-14 22:13:22Z", "1", "n=2"]
     shown = kept("captures show", "old").stdout.decode()
     assert "status   complete" in shown
     assert "started  2023-11-14 22:13:20Z" in shown
     assert "source   old (collapsed): complete" in shown
-    assert "rows: frames 2, stack_weights 1, stacks 2" in shown
+    assert "1 row\n" in shown
+    assert "stored: frames 2, stack_weights 1, stacks 2" in shown
 
 
 def test_json_has_a_version_and_what_there_is(kept: Any, tmp_path: Path) -> None:
@@ -280,7 +282,7 @@ def test_a_deleted_capture_stays_deleted_when_its_messages_come_again(kept: Any,
         kept.work()
         if attempt == 0:
             assert kept.shown("c")["status"] == "complete"
-            assert kept("captures delete", "c").status == 0
+            assert kept("captures delete", "c", "--yes").status == 0
         assert kept.listed() == []
         assert not kept.folder("c").exists()
 
@@ -291,14 +293,14 @@ def test_several_are_deleted_or_none(kept: Any, tmp_path: Path) -> None:
         kept.ingest(name)
     refused(kept("captures delete", "capture:a", "capture:nothing", "capture:b"), "no such capture")
     assert len(kept.listed()) == 3
-    assert kept("captures delete", "capture:a", "capture:b").status == 0
+    assert kept("captures delete", "capture:a", "capture:b", "--yes").status == 0
     assert [one["name"] for one in kept.listed()] == ["c"]
 
 
 def test_a_recorded_capture_that_was_deleted_may_come_again(kept: Any, tmp_path: Path) -> None:
     directory = capture_directory(tmp_path / "r", stacks=b"a;f 1\n")
     assert kept.ingest(directory) == ["id-r"]
-    assert kept("captures delete", "id-r").status == 0
+    assert kept("captures delete", "id-r", "--yes").status == 0
     assert kept.ingest(directory) == ["id-r-2"]
     assert kept.ingest(directory) == ["id-r-2"]
     assert kept.folded("id-r-2") == b"a;f 1\n"
@@ -320,3 +322,95 @@ def test_a_damaged_store_is_one_line(kept: Any, tmp_path: Path, text: bytes) -> 
     (kept.folder(capture) / "manifest.json").write_bytes(text)  # only says what facts and parts say
     assert kept.folded(capture) == b"a;f 1\n"
     assert kept.shown(capture)["status"] == "complete"
+
+
+def test_nothing_is_deleted_where_nobody_can_be_asked(kept: Any, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a;f 1\n")
+    kept.ingest("f")
+    ran = kept("captures delete", "capture:f", stdin=b"n\n")
+    assert (ran.status, ran.stdout, ran.stderr.count("\n")) == (2, b"", 1)
+    assert "--yes" in ran.stderr
+    assert len(kept.listed()) == 1
+
+
+def test_a_deletion_reaches_the_log_that_could_bring_it_back(kept_on_kafka: Any, tmp_path: Path) -> None:
+    kept = kept_on_kafka
+    (tmp_path / "f").write_bytes(b"a;f 1\n")
+    (capture,) = kept.ingest("f")
+    kept.work()
+    here = type(kept)(kept.run, kept.data)  # the same store, without a word of the log
+    ran = here("captures delete", capture, "--yes")
+    assert (ran.status, ran.stderr.count("\n")) == (2, 1)
+    assert "--log kafka://" in ran.stderr
+    assert len(here.listed()) == 1
+    # in this store alone: what comes again is passed over, and that is said
+    assert here("captures delete", capture, "--yes", "--only-here").status == 0
+    kept.append(
+        [
+            control.to_message(CaptureFact(capture, "f")),
+            *Splitter(capture, "5" * 64, "stack_weights").finish(),
+        ]
+    )
+    weights = pl.DataFrame([("e", None, 0, 1, 1)], schema=schema.STACK_WEIGHTS, orient="row")
+    splitter = Splitter(capture, "5" * 64, "stack_weights")
+    kept.append([*splitter.add(weights), *splitter.finish()])
+    ran = kept("worker --until-empty", "--log-format", "text")
+    assert f"{capture} was deleted: its messages are passed over" in ran.stderr
+    assert kept.listed() == []
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def test_the_same_again_says_what_is_kept(kept: Any, tmp_path: Path) -> None:
+    directory = capture_directory(tmp_path / "r", stacks=b"a;f 1\n")
+    first = kept("ingest", directory, "--capture", "server", "--label", "env=dev", "--label", "gpu=h200")
+    assert first.stderr == ""
+    again = kept("ingest", directory, "--capture", "other", "--label", "env=prod", "--label", "run=2")
+    assert again.stderr.splitlines() == [
+        "id-r is already there (complete): only what is missing is added",
+        "it keeps its name 'server', not 'other'",
+        "it keeps its label env=dev, not prod",
+        "labels added: run=2",
+    ]
+    labels = {"env": "dev", "gpu": "h200", "run": "2"}
+    assert labels.items() <= kept.shown("id-r")["labels"].items()
+    assert kept.shown("id-r")["name"] == "server"
+    # and a store that is made anew from what came in has them too
+    rebuilt = type(kept)(kept.run, tmp_path / "rebuilt")
+    assert rebuilt.ingest(kept.folder("id-r")) == ["id-r"]
+    assert labels.items() <= rebuilt.shown("id-r")["labels"].items()
+
+
+def test_what_could_not_be_read_is_listed(kept: Any, tmp_path: Path) -> None:
+    sample = "app 7/7 [000] 5.000001: 100 cpu-clock: \n\t401000 main+0x1 (/bin/a)\n\n"
+    (tmp_path / "f").write_text(sample * 3 + "app 7/7 [000] 5.0: what is this\n\n" * 1)
+    kept.ingest("f", status=3)
+    (one,) = kept.listed()
+    assert (one["rows"], one["lost_rows"]) == (4, 1)
+    assert "25.0%" in kept("captures list").stdout.decode()
+    assert "4 rows, 1 of them (25.0%) could not be read" in kept("captures show", "capture:f").stdout.decode()
+
+
+def test_a_place_without_a_store_is_told_from_an_empty_one(kept: Any, tmp_path: Path) -> None:
+    for command, status in (("captures list", 0), ("captures show x", 1), ("compact", 1)):
+        ran = kept(command)
+        assert (ran.status, ran.stderr.count("\n")) == (status, 1), command
+        assert f"no store at {kept.data}" in ran.stderr
+    (tmp_path / "f").write_bytes(b"a;f 1\n")
+    kept.ingest("f")
+    assert kept("captures list").stderr == ""
+
+
+def test_a_store_is_no_capture_and_its_captures_are(kept: Any, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a;f 1\n")
+    (capture,) = kept.ingest("f")
+    other = type(kept)(kept.run, tmp_path / "other")
+    refused(other("ingest", kept.data), "captures/capture=ID")
+    assert other.ingest(kept.folder(capture)) == [capture]
+    assert other.folded(capture) == b"a;f 1\n"
+    assert other("ingest", "f", "--capture", "").status == 2
+
+
+def test_standard_input_is_named_in_errors(kept: Any) -> None:
+    refused(kept("ingest", "-", stdin=b"what is this\n"), "<stdin>: ")

@@ -57,3 +57,31 @@ def test_settings_reach_the_commands(run_cli: RunCli, tmp_path: Path) -> None:
     assert run_cli("flamegraph", "x.txt", "--format", "folded", env=env).stdout == b"a;f 10\n"
     by_flag = run_cli("flamegraph", "x.txt", "--format", "folded", "--weight", "samples", env=env)
     assert by_flag.stdout == b"a;f 2\n"
+
+
+@pytest.mark.parametrize("group", [[], ["captures"], ["deadletter"]])
+def test_a_group_alone_shows_its_help_with_its_lines(run_cli: RunCli, group: list[str]) -> None:
+    ran = run_cli(*group)
+    assert ran.status == 2
+    assert "\\n" not in ran.stderr
+    assert "\nCommands:\n" in ran.stderr
+    assert ran.stderr.startswith(f"Usage: {' '.join(['flameslice', *group])} ")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["captures", "show"], "flameslice captures show"),
+        (["captures", "delete", "--what"], "flameslice captures delete"),
+        (["deadletter", "list", "x"], "flameslice deadletter list"),
+        (["slices"], "flameslice slices"),
+        (["ingest", "--label"], "flameslice ingest"),
+        (["clocks", "f", "--anchor"], "flameslice clocks"),
+        (["nosuch"], "flameslice"),
+    ],
+)
+def test_a_wrong_call_names_the_help_of_the_command(run_cli: RunCli, words: list[str], command: str) -> None:
+    ran = run_cli(*words)
+    assert ran.status == 2
+    assert ran.stderr.endswith(f"(see {command} --help)\n")
+    assert run_cli(*command.split()[1:], "--help").status == 0

@@ -357,7 +357,7 @@ def test_on_kafka_a_new_store_reads_everything_again(kept_on_kafka: Any, demo: P
     kept.work()
     assert kept.folded(capture) == kept.folded(demo)
     tables = kept.tables(capture)
-    assert kept("captures delete", gone).status == 0
+    assert kept("captures delete", gone, "--yes").status == 0
 
     again = type(kept)(kept.run, tmp_path / "again", kept.log)
     again.work()
@@ -439,7 +439,7 @@ def test_a_file_may_have_any_name(kept: Any, tmp_path: Path, name: bytes) -> Non
     assert kept.folded(capture) == b"a;f 1\n"
     ran = kept("captures show", capture)
     assert ran.status == 0
-    assert ran.stdout.count(b"\n") == 5
+    assert ran.stdout.count(b"\n") == 6
     again = type(kept)(kept.run, tmp_path / "again")
     assert again.ingest(kept.folder(capture) / "raw") == [capture]
     assert again.folded(capture) == b"a;f 1\n"

@@ -30,7 +30,7 @@ from flameslice.gathering import gathered
 from flameslice.worker_metrics import Metrics
 from pipeline import control, schema
 from pipeline.control import CaptureFact
-from pipeline.log.protocol import CAPTURES, Message
+from pipeline.log.protocol import CAPTURES, Message, Partition, Record
 from pipeline.log.wire import Splitter
 from pipeline.worker import TOPICS
 
@@ -248,11 +248,12 @@ def test_a_port_in_use_is_one_line(kept_anywhere: Any) -> None:
 def test_hostile_messages_make_few_series() -> None:
     """A label with words of a message would fill the memory of the worker and of Prometheus."""
     metrics = Metrics()
+    record = Record(Partition("flameslice.frames", 0), 0, Message("flameslice.frames", b"", b""))
     for number in range(300):
-        metrics.dead(f"schema version '{number}' is not known")
-        metrics.dead(f"unknown table 'x{number}'")
-        metrics.dead(f"unpacks to {number} bytes, more than 5")
-        metrics.dead("words " + chr(0x4E00 + number))
+        metrics.dead(f"schema version '{number}' is not known", record)
+        metrics.dead(f"unknown table 'x{number}'", record)
+        metrics.dead(f"unpacks to {number} bytes, more than 5", record)
+        metrics.dead("words " + chr(0x4E00 + number), record)
         metrics.lost(f"reason-{number}", 1)
     found = {family.name: family.samples for family in metrics.registry.collect()}
     counts = {
@@ -492,3 +493,26 @@ def test_trouble_is_said_and_tried_again(kept: Any, tmp_path: Path) -> None:
         assert one.stop() == 0
     finally:
         one.close()
+
+
+def test_it_says_what_became_of_captures_and_which_messages_died(kept_anywhere: Any, tmp_path: Path) -> None:
+    kept = kept_anywhere
+    (tmp_path / "f").write_bytes(b"a;f 1\nno number\n")
+    kept.append(
+        [
+            Message("flameslice.frames", b"k", b"?", (("capture", b"c"),)),
+            control.to_message(CaptureFact("c", "f")),
+        ]
+    )
+    if kept.log:
+        (capture,) = kept.ingest("f", status=3)
+        ran = kept("worker --until-empty", "--log-format", "text")
+        assert f"complete: {capture} (f) rows=2 lost_rows=1\n" in ran.stderr
+    else:
+        ran = kept("worker --until-empty", "--log-format", "text")
+    (dead,) = [line for line in ran.stderr.splitlines() if line.startswith("dead letter: ")]
+    assert "topic=flameslice.frames partition=" in dead
+    assert " offset=" in dead
+    listed = kept("deadletter list").stdout.decode().splitlines()
+    assert listed[0].split() == ["TOPIC", "PARTITION", "OFFSET", "CAPTURE", "REASON"]
+    assert len(listed) == 2

@@ -188,7 +188,9 @@ def test_a_capture_in_a_bucket_from_ingest_to_delete(s3: Any, run_cli: Run) -> N
         return out
 
     capture = cli("ingest", DEMO, "--capture", "demo", "--label", "tier=blue").decode().strip()
-    assert cli("ingest", DEMO, "--capture", "demo", "--label", "tier=blue").decode().strip() == capture
+    again = run_cli("ingest", DEMO, "--capture", "demo", "--data", store, env=s3.environment)
+    assert again.stdout.decode().strip() == capture
+    assert again.stderr == f"{capture} is already there (complete): only what is missing is added\n"
     (listed,) = json.loads(cli("captures", "list", "--json"))["captures"]
     assert (listed["id"], listed["status"], listed["labels"]) == (capture, "complete", {"tier": "blue"})
     shown = json.loads(cli("captures", "show", "demo", "--json"))
