@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from collectors.detection import PERF_DATA, READERS, detect
+from collectors.detection import PERF_DATA, READERS, SAMPLED, detect
 
-__all__ = ["PERF_DATA", "READERS", "detect"]
+__all__ = ["PERF_DATA", "READERS", "SAMPLED", "detect"]

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 # format -> module; text formats are asked in this order. Third parties' are added when they are found.
 READERS: dict[str, str] = {
+    "ftrace": "collectors.ftrace",
     "perf_script": "collectors.perf_script",
     "speedscope": "collectors.speedscope",
     "chrome_trace": "collectors.chrome_trace",
     "py_spy_raw": "collectors.py_spy",
     "collapsed": "collectors.collapsed",
 }
+SAMPLED = ("perf_script", "ftrace")  # their readers have read and Stream: single samples or events with times
 PERF_DATA = "perf_data"  # read as the text that perf script prints: perf_data.open_text
 ENTRY_POINTS = "flameslice.readers"
 
@@ -51,7 +53,7 @@ def detect(source: Source, forced: str | None = None) -> str:
         raise _nothing_in(source, head)
     if head.startswith(_PERF_MAGICS):
         return PERF_DATA
-    kind = known_formats.of_binary(head) or known_formats.of_markup(head) or known_formats.of_trace(head)
+    kind = known_formats.of_binary(head) or known_formats.of_markup(head)
     if kind is None:
         claimed = _claimed(head)
         if isinstance(claimed, str):
@@ -70,8 +72,9 @@ def _claimed(head: bytes) -> str | Kind | None:
     """Return the built-in reader of a text, or what it is instead; None where nothing tells."""
     if _JSON_START.match(head):
         return _json_reader(head) or known_formats.of_json(head)
-    if _sniffs("perf_script", head):
-        return "perf_script"
+    for name in SAMPLED:
+        if _sniffs(name, head):
+            return name
     # many texts hold lines that end in a number, as folded stacks do
     kind = known_formats.of_text(head)
     if kind is not None:

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 AS_SCRIPT = "give the output of perf script"
-NOT_YET = "this version reads perf, py-spy, speedscope, Chrome traces and folded stacks"
+NOT_YET = "this version reads perf, ftrace, py-spy, speedscope, Chrome traces and folded stacks"
 _ITS_SOURCE = "give the capture or the folded stacks that it was made from"
 _RECORD_RAW = "record with py-spy record -f raw, speedscope or chrometrace"
 _WITH_PRINT = "print its samples: perf script, or give perf.data"
@@ -37,7 +37,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"SIMPLEPERF", Kind("a simpleperf protobuf", "print it with simpleperf's report_sample.py")),
     (b"SQLite format 3\0", Kind("an SQLite database (Nsight Systems exports one)")),
     (b"NVR\0", Kind("an Nsight Compute report (.ncu-rep)")),
-    (b"\x17\x08\x44tracing", Kind("a trace-cmd file (trace.dat)")),
+    (b"\x17\x08\x44tracing", Kind("a trace-cmd file (trace.dat)", "print it: trace-cmd report -t")),
     (b"\x7fELF", Kind("a program or core dump (ELF)", "record it: flameslice record -- PROGRAM")),
     (b"MZ", Kind("a Windows program", "record it where it runs")),
     (b"PK\x03\x04", Kind("a zip archive", _UNPACK)),
@@ -178,11 +178,6 @@ _GENERAL: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
     )
 )
 
-# looked at first: their lines are almost those of perf script, `bash-123 [000] d..2. 12.345678: sched_switch: ...`
-_FTRACE = re.compile(
-    rb"(?:#.*\n)*(?:# tracer: \w|version = \d+\n|cpus=\d+\n|TRACE:\n"
-    rb"| *\S.*-\d+ +(?:\( *[\d-]+\) +)?\[\d+\] +[.d]\S{3,4} +\d+\.\d+: )"
-)
 # not `<module> (a.py:1);...`, which begins many stacks of Python
 _MARKUP = re.compile(rb"\s*<(?:\?xml|!doctype|!--|svg\s*/?>|html\s*>|[a-z][\w:-]*\s+[\w:-]+\s*=)", re.I)
 _SVG = re.compile(rb"<svg[\s/>]", re.I)
@@ -198,11 +193,6 @@ def of_binary(head: bytes) -> Kind | None:
     if head[257:262] == b"ustar":
         return Kind("a tar archive", _UNPACK)
     return None
-
-
-def of_trace(head: bytes) -> Kind | None:
-    """Return whether this is the kernel's own trace text, None for anything else."""
-    return Kind("ftrace or trace-cmd text") if _FTRACE.match(head) else None
 
 
 def of_markup(head: bytes) -> Kind | None:

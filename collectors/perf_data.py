@@ -24,6 +24,7 @@ from collectors.source import Source
 from pipeline.errors import FlamesliceError, InputError, WorkError, from_os_error
 
 MAGICS = (b"PERFILE2", b"2ELIFREP")  # little and big endian
+TEXT_FORMAT = "perf_script"  # what reads the text
 
 _PLAIN = ("-f", "--no-inline", "--ns")
 # The process id beside the thread's, and what the kernel lost. Naming a field switches off what perf prints by

@@ -1,4 +1,4 @@
-"""Counts `perf script` samples by event, process and stack: the short way to a flame graph.
+"""Counts the samples of perf script, or events of ftrace, by event, process and stack: the short way to a flame graph.
 
 Nothing here keeps single samples: its size follows the number of different stacks. What several processes counted is
 united by their tries.
@@ -7,16 +7,17 @@ united by their tries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from collectors.perf_header import Head, Layout
+from collectors.perf_header import Head
+from collectors.perf_header_lines import HeaderLines
 from collectors.perf_rows import Key, Rows
-from collectors.perf_tokens import REMEMBER_BYTES, Tokens
 from pipeline.filters import SampleFilter
 from pipeline.folds import EventTotals, Fold
-from pipeline.losses import Loss
-from pipeline.stacks import Frame
+from pipeline.losses import Loss, LossLedger
+from pipeline.stacks import Frame, StackTrie
 
 _COUNTER_KEYS = 1 << 17
 
@@ -42,11 +43,38 @@ class Counts:
     comm_history: dict[int, str] = field(default_factory=dict)
 
 
+class TokenSource(Protocol):
+    """A tokenizer: text in, rows out."""
+
+    trie: StackTrie
+    losses: LossLedger
+    header: HeaderLines
+    comm_history: dict[int, str]
+
+    def feed(self, text: bytes) -> None:
+        """Read text, which ends at the end of a line (the newline itself may be missing)."""
+
+    def take(self, is_last: bool = False) -> Rows:
+        """Hand out the rows read, all of them where it is the last time."""
+
+    def finish(self) -> None:
+        """End the last row: no more text comes."""
+
+    def begin_piece(self) -> None:
+        """Start a text of its own: lines and losses count from here."""
+
+    def lines_fed(self) -> int:
+        """Return how many lines the texts had that were fed so far."""
+
+    def to_raw(self, printed: Sequence[bytes]) -> list[int]:
+        """Return printed times in the unit of their clock."""
+
+
 class Counting:
     """Counts the rows of one tokenizer."""
 
-    def __init__(self, layout: Layout, keep: SampleFilter, workers: int = 1) -> None:
-        self.tokens = Tokens(layout, REMEMBER_BYTES // workers)
+    def __init__(self, tokens: TokenSource, keep: SampleFilter) -> None:
+        self.tokens = tokens
         self.counts = Counts()
         self._keep = keep
         self._kept_heads: dict[Head, bool] = {}
@@ -80,7 +108,9 @@ class Counting:
         keys = rows.keys
         if rows.times[0]:
             # all times only where a range asks for them: else the first and last row tell enough
-            times_ns = times_to_ns(rows.times if self._keep.has_range else rows.times[:: len(rows) - 1 or 1])
+            times_ns = self.tokens.to_raw(
+                rows.times if self._keep.has_range else rows.times[:: len(rows) - 1 or 1]
+            )
             first, last = min(times_ns), max(times_ns)
             counts.first_ns = first if counts.first_ns is None else min(first, counts.first_ns)
             counts.last_ns = last if counts.last_ns is None else max(last, counts.last_ns)
@@ -128,19 +158,6 @@ class Counting:
         if kept is None:
             kept = self._kept_heads[head] = self._keep.keeps_origin(head.pid, head.tid, head.cpu, head.comm)
         return kept
-
-
-def times_to_ns(times: list[bytes]) -> list[int]:
-    """Return printed times ('829.851181', 1 to 9 decimals) as integer nanoseconds."""
-    digits = len(times[0]) - times[0].index(b".") - 1
-    if all(time[-digits - 1 : -digits] == b"." for time in times):
-        scale = 10 ** (9 - digits)
-        return [int(time) * scale for time in b" ".join(times).replace(b".", b"").split()]
-    out = []
-    for time in times:
-        seconds, _, fraction = time.partition(b".")
-        out.append(int(seconds) * 10**9 + int(fraction.ljust(9, b"0")))
-    return out
 
 
 def unite(results: Iterable[Counts], fold: Fold) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Makes tables of `perf script` text: one row per sample or tracepoint, in batches of bounded size."""
+"""Makes tables of `perf script` or ftrace text: one row per sample or tracepoint, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from collectors.perf_fold import times_to_ns
-from collectors.perf_header import Layout
+from collectors.perf_fold import TokenSource
 from collectors.perf_row_lines import RowLines
 from collectors.perf_rows import Key, Rows
-from collectors.perf_tokens import Tokens
 from pipeline import schema
 from pipeline.filters import SampleFilter
 from pipeline.losses import LossLedger
@@ -27,8 +25,8 @@ _KEY_COLUMNS = ("pid", "tid", "cpu", "period", "comm", "event", "stack_id")
 class TableReader:
     """Reads texts into batches; afterwards `losses`, `rows` and `meta` tell about the whole source."""
 
-    def __init__(self, layout: Layout, keep: SampleFilter, host: str = "") -> None:
-        self.tokens = Tokens(layout)
+    def __init__(self, tokens: TokenSource, keep: SampleFilter, host: str = "") -> None:
+        self.tokens = tokens
         self.losses = LossLedger()
         self.rows = 0
         self._keep = keep
@@ -81,7 +79,7 @@ class TableReader:
         """Return the times of a text's rows in ns, None where it has none."""
         if printed and not printed[0]:
             return [None] * len(printed)
-        times = times_to_ns(printed) if printed else []
+        times = self.tokens.to_raw(printed) if printed else []
         if self.first_ns is None and times:
             self.first_ns = times[0]
         self._lines.add(text, printed, times, self.tokens.lines_fed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collectors.perf_header import Head, Tail
@@ -63,3 +64,16 @@ class LineCount:
             self._lines += text.count(b"\n") + (not text.endswith(b"\n"))
         self._texts.clear()
         self._bytes = 0
+
+
+def times_to_ns(times: Sequence[bytes]) -> list[int]:
+    """Return printed times ('829.851181', 1 to 9 decimals) as integer nanoseconds."""
+    digits = len(times[0]) - times[0].index(b".") - 1
+    if all(time[-digits - 1 : -digits] == b"." for time in times):
+        scale = 10 ** (9 - digits)
+        return [int(time) * scale for time in b" ".join(times).replace(b".", b"").split()]
+    out = []
+    for time in times:
+        seconds, _, fraction = time.partition(b".")
+        out.append(int(seconds) * 10**9 + int(fraction.ljust(9, b"0")))
+    return out

@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from collectors import perf_header
+from collectors import ftrace_lines, perf_header
 from collectors.perf_fold import Counting, unite
 from collectors.perf_header import Layout
 from collectors.perf_header_clocks import clock_of
 from collectors.perf_pieces import PIECE_BYTES, Task, feeds, file_feeds, file_pieces, stream_pieces
+from collectors.perf_tokens import Tokens
 from collectors.perf_workers import OnBytes, count_parallel, default_workers
 from collectors.source import Source
 from pipeline.clock_domains import RELATIVE
@@ -41,6 +42,8 @@ def sniff(head: bytes) -> bool | None:
     """Return whether the beginning of a file is perf script text; None: more bytes are needed."""
     layout = perf_header.learn(head)
     if layout is not None:
+        if ftrace_lines.sniff(head):
+            return False  # the kernel's own trace, whose lines are almost those of perf script
         return layout.has_time or _has_untimed_stack(head, layout)
     return None if b"\n" not in head else False
 
@@ -87,7 +90,7 @@ def fold(
     if workers > 1:
         counts, losses = count_parallel(_tasks(source, layout), layout, keep, workers, on_bytes)
     else:
-        counting = Counting(layout, keep)
+        counting = Counting(Tokens(layout), keep)
         found = counting.piece(0, _told(_texts(source), on_bytes))
         counts, losses = [counting.result()], LossLedger()
         losses.merge(found)
@@ -109,29 +112,9 @@ def read(
     Times are ns of the clock that stamped them; rows of PERF_RECORD_SWITCH stand among the samples. Raises InputError
     where no sample line is found.
     """
-    import polars as pl
+    from pipeline import whole_source
 
-    from pipeline import time_order
-    from pipeline.tables import Tables
-
-    stream = Stream(source, keep, host=host, on_bytes=on_bytes)
-    batches = list(stream.batches())
-    events = pl.concat([batch.perf_events for batch in batches])
-    # a part of the rows has other numbers than the file's
-    places = (stream.starts, stream.line_of) if keep.is_trivial else ({}, {})
-    order = time_order.judge(
-        events["raw_time"], events["cpu"], events["tid"], starts=[*places[0]], line_of=places[1]
-    )
-    return Tables(
-        perf_events=events.with_columns(clock=pl.lit(stream.clock, pl.String)),
-        frames=pl.concat([batch.frames for batch in batches]),
-        stacks=pl.concat([batch.stacks for batch in batches]),
-        losses=stream.losses(),
-        rows=stream.rows,
-        clock=stream.clock,
-        meta=stream.meta,
-        order=order,
-    )
+    return whole_source.of(Stream(source, keep, host=host, on_bytes=on_bytes), has_all_rows=keep.is_trivial)
 
 
 class Stream:
@@ -150,7 +133,7 @@ class Stream:
 
         layout = layout_of(source)
         self._source, self._on_bytes, self._has_time = source, on_bytes, layout.has_time
-        self._reader = TableReader(layout, keep, host)
+        self._reader = TableReader(Tokens(layout), keep, host)
         self._unnamed: set[str] = set()
 
     def batches(self) -> Iterator[Batch]:
@@ -168,6 +151,11 @@ class Stream:
         if not self._has_time:
             return ""
         return RELATIVE if self._reader.first_ns == 0 else clock_of(self._reader.meta)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of the result must know of the source: nothing that its losses do not say."""
+        return ()
 
     @property
     def starts(self) -> dict[int, int]:

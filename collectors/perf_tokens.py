@@ -8,12 +8,13 @@ plain goes line by line. Both ways end in the same few functions, so they read t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from collectors import perf_frames, perf_header
 from collectors.perf_header import Head, Layout, Tail
 from collectors.perf_header_lines import HeaderLines
-from collectors.perf_rows import LineCount, Rows
+from collectors.perf_rows import LineCount, Rows, times_to_ns
 from pipeline.losses import LossLedger
 from pipeline.stacks import EMPTY_STACK, Frame, StackTrie
 from pipeline.text import decode, encode
@@ -70,6 +71,10 @@ class Tokens:
         self._has_row = False  # whether a stack line belongs to the last row
         self._has_inline = False  # whether that row's node came from a frame on the sample line
         self._record: tuple[str, bytes] | None = None  # the PERF_RECORD line just read
+
+    def to_raw(self, printed: Sequence[bytes]) -> list[int]:
+        """Return printed times as integer nanoseconds."""
+        return times_to_ns(printed)
 
     def feed(self, text: bytes) -> None:
         """Read text, which ends at the end of a line (the newline itself may be missing)."""

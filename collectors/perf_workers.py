@@ -17,6 +17,7 @@ from typing import Any
 from collectors.perf_fold import Counting, Counts
 from collectors.perf_header import Layout
 from collectors.perf_pieces import Task, feeds, file_feeds, task_bytes
+from collectors.perf_tokens import REMEMBER_BYTES, Tokens
 from pipeline.errors import WorkError
 from pipeline.filters import SampleFilter
 from pipeline.losses import Loss, LossLedger
@@ -35,7 +36,7 @@ def _work(
         each.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     gc.disable()  # no reference cycles here, and the collector would look at every remembered text again and again
-    counting = Counting(layout, keep, workers)
+    counting = Counting(Tokens(layout, REMEMBER_BYTES // workers), keep)
     try:
         while (task := pipe.recv()) is not None:
             texts = feeds(task[1]) if len(task) == 2 else file_feeds(Path(task[1]), task[2], task[3])

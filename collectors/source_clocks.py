@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collectors import detection, perf_data_clocks, perf_header_clocks
+from collectors import detection, ftrace_clocks, perf_data_clocks, perf_header_clocks
 from collectors.source import Source
 from pipeline.clock_domains import RELATIVE, SourceClocks
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-_PRINTED_NS = 1_000  # perf prints microseconds, or with --ns nanoseconds
+_PRINTED_NS = 1_000  # perf and ftrace print microseconds unless told otherwise
 
 
 def of(
@@ -43,6 +43,18 @@ def of(
         if read is None:
             return SourceClocks(source.name, "", host, boot_id)
         return read(source, tables, host, boot_id)
+
+
+def of_meta(
+    kind: str, meta: dict[str, str], name: str, clock: str, host: str = "", boot_id: str = ""
+) -> SourceClocks:
+    """Return what a text of format `kind` says of clocks, from its header fields; first and last are not told.
+
+    How finely its times are printed shows in the digits of its header.
+    """
+    if kind == "ftrace":
+        return SourceClocks(name, clock, host, boot_id, notes=ftrace_clocks.notes_of(meta))
+    return perf_header_clocks.clocks_of(meta, name, clock, _PRINTED_NS, host, boot_id)
 
 
 def of_tables(tables: Tables, name: str, host: str = "", boot_id: str = "") -> SourceClocks:
@@ -71,10 +83,22 @@ def _of_perf_script(source: Source, tables: Tables | None, host: str, boot_id: s
     return of_tables(perf_script.read(source) if tables is None else tables, source.name, host, boot_id)
 
 
+def _of_ftrace(source: Source, tables: Tables | None, host: str, boot_id: str) -> SourceClocks:
+    from collectors import ftrace
+
+    tables = ftrace.read(source) if tables is None else tables
+    is_placed = tables.order.kind not in ("untimed", "deltas")
+    found = of_meta("ftrace", tables.meta, source.name, tables.clock if is_placed else "", host, boot_id)
+    words = (tables.order.words,) if tables.order.words else ()
+    times = tables.perf_events["raw_time"].drop_nulls()
+    return replace(found, notes=found.notes + words, **_span(times))
+
+
 # formats with times; Kineto, Nsight Systems and OTLP belong here once they are read
 READERS: dict[str, Callable[[Source, Tables | None, str, str], SourceClocks]] = {
     detection.PERF_DATA: _of_perf_data,
     "perf_script": _of_perf_script,
+    "ftrace": _of_ftrace,
 }
 
 

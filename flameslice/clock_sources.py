@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from collectors import clock_snapshots, detection, perf_data_clocks, perf_header_clocks, source_clocks
+from collectors import clock_snapshots, detection, perf_data_clocks, source_clocks
 from collectors.source import STDIN_NAME, Source
 from flameslice.inputs import STDIN
 from pipeline import capture as captures
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.tables import Tables
 
 CLOCKS_FORMAT = "clock_snapshots"
-_PRINTED_NS = 1_000  # perf script prints microseconds unless told otherwise; --ns shows in the digits
 
 
 def of_inputs(
@@ -82,16 +81,16 @@ def of_counted(argument: str, fold: Fold) -> SourceClocks:
     if captures.is_capture(path):
         with capture_archive.opened(path) as directory:
             clocks = of_directory(directory, captures.read_manifest(directory), argument)
-    elif _is_perf_data(path):
+    elif (kind := _format_of(path)) == detection.PERF_DATA:
         clocks = perf_data_clocks.read(path, argument)
     else:
-        clocks = perf_header_clocks.clocks_of(fold.meta, argument, fold.clock, _PRINTED_NS)
+        clocks = source_clocks.of_meta(kind, fold.meta, argument, fold.clock)
     return dataclasses.replace(clocks, first=fold.first_ns, last=fold.last_ns)
 
 
-def _is_perf_data(path: Path) -> bool:
+def _format_of(path: Path) -> str:
     with Source.open_path(str(path)) as source:
-        return detection.detect(source, None) == detection.PERF_DATA
+        return detection.detect(source, None)
 
 
 def of_directory(directory: Path, manifest: Manifest, name: str) -> SourceClocks:
@@ -146,8 +145,8 @@ def of_stored(kept: StoredCaptureReader) -> list[SourceClocks]:
         if end is None or not end.table_rows.get("perf_events"):
             continue
         name = f"{shown(kept.capture.name)}/{shown(state.begin.file)}"
-        clocks = perf_header_clocks.clocks_of(
-            dict(end.meta), name, end.clock, _PRINTED_NS, host or "", boot_id or ""
+        clocks = source_clocks.of_meta(
+            state.begin.format, dict(end.meta), name, end.clock, host or "", boot_id or ""
         )
         first, last = spans.get(state.begin.source, (None, None))
         own = clocks.snapshots if found else (*snapshots, *clocks.snapshots)

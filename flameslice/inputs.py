@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.timespec import WallClock
 
 STDIN = "-"
-_TEXT_FORMAT = "perf_script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,11 @@ def opened(argument: str, forced_format: str | None = None) -> Iterator[Opened]:
         source, recorded = _source(argument, stack)
         stack.enter_context(source)
         name = collectors.detect(source, forced_format)
-        if name == "perf_data":
+        if name == collectors.PERF_DATA:
             from collectors import perf_data
 
             source = stack.enter_context(perf_data.open_text(source))
-            name = _TEXT_FORMAT
+            name = perf_data.TEXT_FORMAT
         yield Opened(source, name, importlib.import_module(collectors.READERS[name]), recorded)
 
 
@@ -127,6 +126,11 @@ def fold_input(
     with repeatable(argument) as path:
         # times count from the first and last event, so these come first
         bounds = _fold(path, SampleFilter(from_ns=0), forced_format, workers)
+        if bounds.clock == "tsc":
+            raise UsageError(
+                "its times are ticks of the TSC, which need another clock to be ns",
+                "leave out --from and --to, or give --kind cpu or off_cpu with --anchor",
+            )
         keep = asked.resolve(bounds.first_ns, bounds.last_ns, wall=_wall(argument, path, asked, bounds))
         return _fold(path, keep, forced_format, workers)
 
@@ -155,12 +159,12 @@ def _stored(argument: str, data: str | None, sources: tuple[str, ...]) -> Stored
 
 def _fold(argument: str, keep: SampleFilter, forced_format: str | None, workers: int | None) -> Fold:
     with opened(argument, forced_format) as found:
-        if found.format == _TEXT_FORMAT:
+        if found.format in collectors.SAMPLED:
             with outputs.progress(found.source.size_bytes, "reading") as on_bytes:
                 fold: Fold = found.reader.fold(found.source, keep, workers=workers, on_bytes=on_bytes)
             if found.recorded is not None:
                 fold.clock = found.recorded.clock or fold.clock
-                fold.notes = found.recorded.notes
+                fold.notes = (*found.recorded.notes, *fold.notes)
                 fold.losses.merge(found.recorded.losses)
                 first = fold.events.pop(found.recorded.default_event, None)
                 if first is not None:
@@ -187,10 +191,10 @@ def read_input(
     if kept is not None:
         return kept.tables()
     with opened(argument, forced_format) as found:
-        if found.format != _TEXT_FORMAT:
+        if found.format not in collectors.SAMPLED:
             raise InputError(
                 f"{found.format.replace('_', ' ')} holds no samples with times",
-                "give perf.data or the output of perf script; flameslice flamegraph draws this file",
+                "give perf.data, or the output of perf script or ftrace; flameslice flamegraph draws this file",
                 path=found.source.name,
             )
         host = found.recorded.host if found.recorded is not None else ""
@@ -205,6 +209,6 @@ def read_input(
                 clock=found.recorded.clock or tables.clock,
                 meta=tables.meta | {"arch": found.recorded.arch or tables.meta.get("arch", "")},
                 losses=ledger.as_tuple(),
-                notes=found.recorded.notes,
+                notes=(*found.recorded.notes, *tables.notes),
             )
         return tables

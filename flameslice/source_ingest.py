@@ -26,10 +26,10 @@ from pipeline.text import escape
 
 if TYPE_CHECKING:
     from pipeline.folds import Fold
+    from pipeline.whole_source import Stream
 
 OnBytes = Callable[[int], None]
 _META_BYTES = 1024  # of one header field of a source
-_TEXT_FORMAT = "perf_script"
 
 
 class SourceIngest:
@@ -106,19 +106,16 @@ class SourceIngest:
             source = stack.enter_context(Source.open_path(str(self._source.path)))
             source.name = self._source.file
             kind = self._source.format
-            if kind == "perf_data":
+            if kind == collectors.PERF_DATA:
                 source = stack.enter_context(perf_data.open_text(source))
-                kind = _TEXT_FORMAT
-            if kind == _TEXT_FORMAT:
-                self._read_samples(source)
+                kind = perf_data.TEXT_FORMAT
+            reader = importlib.import_module(collectors.READERS[kind])
+            if kind in collectors.SAMPLED:
+                self._read_samples(reader.Stream(source, host=self._manifest.host, on_bytes=self._on_bytes))
             else:
-                reader = importlib.import_module(collectors.READERS[kind])
                 self._read_fold(reader.fold(source))
 
-    def _read_samples(self, source: Source) -> None:
-        from collectors import perf_script
-
-        stream = perf_script.Stream(source, host=self._manifest.host, on_bytes=self._on_bytes)
+    def _read_samples(self, stream: Stream) -> None:
         for batch in stream.batches():
             # what rows refer to comes before them
             self._add("frames", batch.frames)
@@ -136,7 +133,7 @@ class SourceIngest:
             "default_event": self._source.default_event,
             "arch": self._manifest.arch,
             "meta": {key: value[:_META_BYTES] for key, value in stream.meta.items()},
-            "notes": (*self._manifest.reader_notes(), *_joined_notes(stream.starts)),
+            "notes": (*self._manifest.reader_notes(), *stream.notes, *_joined_notes(stream.starts)),
         }
 
     def _read_fold(self, fold: Fold) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from analyzers import flame_graph
+from collectors import ftrace_clocks
 from flameslice import aligned
 from flameslice.commands.clock_options import NOTHING_SAID, ClockWords
 from pipeline import cpu_time, intervals, schema, slices
@@ -221,6 +222,8 @@ def _refuse_what_has_no_place(part: Part) -> None:
     if events["raw_time"].null_count() == events.height:
         problem = "the samples have no times" if events.height else "no samples to place"
         remedy = "print them with perf script -F +time; flameslice flamegraph needs none"
+        if ftrace_clocks.META in part.tables.meta:
+            remedy = "record with a trace_clock that counts time; flameslice flamegraph draws it as it is"
         raise InputError(problem, remedy if events.height else "", path=path)
     match order.kind:
         case "deltas":

@@ -31,7 +31,15 @@ MANIFEST_FILE = "capture.json"
 Status = Literal["receiving", "complete", "partial", "failed"]
 
 # what a reader of samples takes, the best first: resolved text reads the same on every machine
-SAMPLE_FORMATS = ("perf_script", "perf_data", "collapsed", "speedscope", "py_spy_raw", "chrome_trace")
+SAMPLE_FORMATS = (
+    "perf_script",
+    "perf_data",
+    "ftrace",
+    "collapsed",
+    "speedscope",
+    "py_spy_raw",
+    "chrome_trace",
+)
 _FORMAT_OF_UNLISTED = {"perf.script.zst": "perf_script", "perf.data": "perf_data"}
 
 

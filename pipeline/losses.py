@@ -31,6 +31,8 @@ REASONS: dict[str, Reason] = {
     "bad_weight": Reason("error", True, "rows without a usable count"),
     "kernel_lost": Reason("warning", False, "events that the kernel lost while recording"),
     "kernel_throttled": Reason("warning", False, "times that the kernel throttled sampling"),
+    "function_trace": Reason("warning", False, "lines of the function tracers, which are left out"),
+    "stack_without_event": Reason("info", False, "stack lines whose event is not in the file"),
     "skipped_record": Reason("info", False, "PERF_RECORD lines that carry no sample"),
     "skipped_event": Reason("info", False, "events that are no part of a stack"),
     "unmatched_begin": Reason("info", False, "begins without an end in the capture"),

@@ -15,6 +15,7 @@ from analyzers import flame_graph
 from analyzers.render import collapsed
 from collectors import perf_header, perf_pieces, perf_script
 from collectors.perf_fold import Counting, unite
+from collectors.perf_tokens import Tokens
 from collectors.source import Source
 from pipeline.errors import InputError
 from pipeline.filters import EVERYTHING, SampleFilter
@@ -25,7 +26,7 @@ from pipeline.tables import Tables
 def fold_text(text: bytes, keep: SampleFilter = EVERYTHING) -> Fold:
     layout = perf_header.learn(text)
     assert layout is not None
-    counting = Counting(layout, keep)
+    counting = Counting(Tokens(layout), keep)
     losses = counting.piece(0, [text])
     fold = Fold()
     unite([counting.result()], fold)
@@ -242,7 +243,7 @@ def test_feeding_in_parts_reads_the_same(text: bytes, data: st.DataObject) -> No
     parts = [
         text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) if start < end
     ]
-    whole, split = Counting(layout, SampleFilter()), Counting(layout, SampleFilter())
+    whole, split = Counting(Tokens(layout), SampleFilter()), Counting(Tokens(layout), SampleFilter())
     whole.piece(0, [text])
     split.piece(0, parts)
     one, other = Fold(), Fold()
@@ -258,7 +259,7 @@ def test_pieces_cut_at_borders_add_up(text: bytes, near: int) -> None:
     border = perf_pieces.find_border(text[near:], layout)
     if border is None:
         return
-    whole, first, second = (Counting(layout, SampleFilter()) for _ in range(3))
+    whole, first, second = (Counting(Tokens(layout), SampleFilter()) for _ in range(3))
     whole.piece(0, [text])
     first.piece(0, [text[: near + border]])
     second.piece(1, [text[near + border :]])
@@ -280,7 +281,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = fold_lines(text)
     layout = perf_header.learn(text)
     assert layout is not None
-    counting = Counting(layout, SampleFilter())
+    counting = Counting(Tokens(layout), SampleFilter())
     counting.tokens._remember_bytes = 1
     counting.piece(0, perf_pieces.feeds(text))
     fold = Fold()
