@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from collectors import known_formats
 from collectors.known_formats import Kind
@@ -46,6 +46,31 @@ def detect(source: Source, forced: str | None = None) -> str:
     """
     if forced is not None:
         return _known(forced)
+    found = _told(source)
+    return found if isinstance(found, str) else _refuse(found, source)
+
+
+def detect_clocks(source: Source, forced: str | None = None) -> str:
+    """Return as `detect` does, or what source_clocks calls a file whose samples are not read, but whose clock is.
+
+    Raises as `detect`.
+    """
+    if forced is not None:
+        return forced if forced in known_formats.CLOCKS_ONLY else _known(forced)
+    found = _told(source)
+    if isinstance(found, str):
+        return found
+    return found.clocks or _refuse(found, source)
+
+
+def _refuse(kind: Kind, source: Source) -> NoReturn:
+    raise InputError(
+        f"this is {kind.what}, not a capture that flameslice reads", kind.remedy, path=source.name
+    )
+
+
+def _told(source: Source) -> str | Kind:
+    """Return the reader of a source, or what it is where there is none."""
     head = source.head(_LOOK_BYTES)
     if len(head) < _LOOK_BYTES:
         head += b"\n"  # all of it: the last line has its end
@@ -62,10 +87,7 @@ def detect(source: Source, forced: str | None = None) -> str:
     third_party = _claimed_by_third_party(head)
     if third_party is not None:
         return third_party
-    kind = kind or known_formats.of_anything(head)
-    raise InputError(
-        f"this is {kind.what}, not a capture that flameslice reads", kind.remedy, path=source.name
-    )
+    return kind or known_formats.of_anything(head)
 
 
 def _claimed(head: bytes) -> str | Kind | None:

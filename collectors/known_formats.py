@@ -23,9 +23,22 @@ class Kind(NamedTuple):
 
     what: str
     remedy: str = NOT_YET
+    clocks: str = ""  # what source_clocks calls it, where that can say something of its times
 
 
 EMPTY = Kind("empty", "record again")
+# what source_clocks takes and no reader of samples does
+CLOCKS_ONLY = (
+    "nsys_sqlite",
+    "kineto",
+    "otlp_json",
+    "jaeger_json",
+    "zipkin_json",
+    "triton_json",
+    "prometheus",
+    "nvidia_smi",
+    "nvidia_smi_csv",
+)
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (
@@ -35,7 +48,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
         ),
     ),
     (b"SIMPLEPERF", Kind("a simpleperf protobuf", "print it with simpleperf's report_sample.py")),
-    (b"SQLite format 3\0", Kind("an SQLite database (Nsight Systems exports one)")),
+    (b"SQLite format 3\0", Kind("an SQLite database (Nsight Systems exports one)", clocks="nsys_sqlite")),
     (b"NVR\0", Kind("an Nsight Compute report (.ncu-rep)")),
     (b"\x17\x08\x44tracing", Kind("a trace-cmd file (trace.dat)", "print it: trace-cmd report -t")),
     (b"\x7fELF", Kind("a program or core dump (ELF)", "record it: flameslice record -- PROGRAM")),
@@ -58,15 +71,15 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
 _JSON: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
     (re.compile(pattern, re.S), kind)
     for pattern, kind in (
-        (rb'"resourceSpans"|"scopeSpans"', Kind("OpenTelemetry spans (OTLP JSON)")),
-        (rb'"resourceMetrics"', Kind("OpenTelemetry metrics (OTLP JSON)")),
-        (rb'"resourceLogs"', Kind("OpenTelemetry logs (OTLP JSON)")),
+        (rb'"resourceSpans"|"scopeSpans"', Kind("OpenTelemetry spans (OTLP JSON)", clocks="otlp_json")),
+        (rb'"resourceMetrics"', Kind("OpenTelemetry metrics (OTLP JSON)", clocks="otlp_json")),
+        (rb'"resourceLogs"', Kind("OpenTelemetry logs (OTLP JSON)", clocks="otlp_json")),
         (
             (
                 rb'"deviceProperties"|"baseTimeNanoseconds"|"distributedInfo"'
                 rb'|"cat"\s*:\s*"(?:[Kk]ernel|cpu_op|cuda_runtime|Runtime|gpu_memcpy|Operator)"'
             ),
-            Kind("a PyTorch profiler trace"),
+            Kind("a PyTorch profiler trace", clocks="kineto"),
         ),
         (rb'"linux-perf-json-version"', Kind("the output of perf data convert --to-json", _WITH_PRINT)),
         (
@@ -74,15 +87,15 @@ _JSON: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
             Kind("LinuxTracepoints' JSON of a perf.data", _WITH_PRINT),
         ),
         (rb'"os_thread_id".*"frames"', Kind("py-spy dump --json, a single look at each thread", _RECORD_RAW)),
-        (rb'"localEndpoint"', Kind("Zipkin spans")),
-        (rb'"traceID"|"operationName"|"serviceName"', Kind("Jaeger spans")),
+        (rb'"localEndpoint"', Kind("Zipkin spans", clocks="zipkin_json")),
+        (rb'"traceID"|"operationName"|"serviceName"', Kind("Jaeger spans", clocks="jaeger_json")),
         (rb'"timeDeltas"', Kind("a V8 .cpuprofile", "open it in speedscope and export its JSON")),
         (
             rb'"stackTable"|"frameTable"',
             Kind("a Firefox profile", "open it in speedscope and export its JSON"),
         ),
         (rb'"hash_ids"', Kind("a trace of inference requests (Mooncake)")),
-        (rb'"timestamps".*"ns"', Kind("a Triton trace")),
+        (rb'"timestamps".*"ns"', Kind("a Triton trace", clocks="triton_json")),
         (rb'"experiments".*"requests"|"time_to_first_token"', Kind("a genai-perf report")),
         (rb'"load_summary"', Kind("an inference-perf report")),
         (rb'"flamebearer"', Kind("a Pyroscope profile", "export it as collapsed stacks or speedscope")),
@@ -143,7 +156,11 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
         (rb"^Time \(%\),Total Time \(ns\)", Kind("a CSV of nsys stats")),
         (
             rb"^\s*GPU0\s|^\| NVIDIA-SMI |^==+NVSMI LOG==+|^GPU \d+: |^\$ nvidia-smi",
-            Kind("the output of nvidia-smi"),
+            Kind("the output of nvidia-smi", clocks="nvidia_smi"),
+        ),
+        (
+            rb"\A(?:[\w.]+(?: \[[^\],]*\])?, ?)*timestamp,(?: ?[\w.]+(?: \[[^\],]*\])?,?)+\s",
+            Kind("a CSV of nvidia-smi", clocks="nvidia_smi_csv"),
         ),
         (rb"^memcpy \w+ CPU\(row\)", Kind("the output of nvbandwidth")),
         (rb"^DCGM_FI_\w+, *\w+", Kind("a list of DCGM's fields")),
@@ -152,8 +169,11 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
             Kind("the output of lspci"),
         ),
         # metrics and requests
-        (rb"^# (?:HELP|TYPE) \w+", Kind("metrics in Prometheus' text format")),
-        (rb'^[a-zA-Z_:][\w:]*\{(?:\w+="[^"\n]*",?)+\} \S+$', Kind("metrics in Prometheus' text format")),
+        (rb"^# (?:HELP|TYPE) \w+", Kind("metrics in Prometheus' text format", clocks="prometheus")),
+        (
+            rb'^[a-zA-Z_:][\w:]*\{(?:\w+="[^"\n]*",?)+\} \S+$',
+            Kind("metrics in Prometheus' text format", clocks="prometheus"),
+        ),
         (rb"^TIMESTAMP,ContextTokens,GeneratedTokens", Kind("a trace of inference requests (Azure)")),
         (rb"^Metric,avg,min,max,", Kind("a genai-perf report")),
         (rb'^"?build_commit"?,"?build_number"?', Kind("a llama-bench report")),
@@ -204,7 +224,7 @@ def of_markup(head: bytes) -> Kind | None:
     if _HTML.search(head[:8192]):
         return Kind("an HTML page", _ITS_SOURCE)
     if b"<nvidia_smi_log" in head[:8192]:
-        return Kind("the XML of nvidia-smi")
+        return Kind("the XML of nvidia-smi", clocks="nvidia_smi")
     return Kind("an XML document")
 
 

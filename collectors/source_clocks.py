@@ -5,6 +5,7 @@ A format with times has one function here, in READERS; of all others the clock i
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ def of(
     """
     with Source.open(str(argument)) as source:
         source.name = name or source.name
-        kind = detection.detect(source, forced_format)
+        kind = detection.detect_clocks(source, forced_format)
         read = READERS.get(kind)
         if read is None:
             return SourceClocks(source.name, "", host, boot_id)
@@ -94,11 +95,34 @@ def _of_ftrace(source: Source, tables: Tables | None, host: str, boot_id: str) -
     return replace(found, notes=found.notes + words, **_span(times))
 
 
-# formats with times; Kineto, Nsight Systems and OTLP belong here once they are read
+def _of_module(module: str, function: str) -> Callable[[Source, Tables | None, str, str], SourceClocks]:
+    """Return a function of a module that is imported when it is called."""
+
+    def read(source: Source, tables: Tables | None, host: str, boot_id: str) -> SourceClocks:
+        found = getattr(importlib.import_module(module), function)(source, host, boot_id)
+        assert isinstance(found, SourceClocks)
+        return found
+
+    return read
+
+
+# formats with times
 READERS: dict[str, Callable[[Source, Tables | None, str, str], SourceClocks]] = {
     detection.PERF_DATA: _of_perf_data,
     "perf_script": _of_perf_script,
     "ftrace": _of_ftrace,
+    "chrome_trace": _of_module("collectors.trace_clocks", "of_trace"),
+    "speedscope": _of_module("collectors.trace_clocks", "of_speedscope"),
+    # what no reader of samples takes yet: detection.detect_clocks
+    "kineto": _of_module("collectors.trace_clocks", "of_trace"),
+    "nsys_sqlite": _of_module("collectors.nsys_clocks", "read"),
+    "otlp_json": _of_module("collectors.span_clocks", "of_otlp"),
+    "jaeger_json": _of_module("collectors.span_clocks", "of_jaeger"),
+    "zipkin_json": _of_module("collectors.span_clocks", "of_zipkin"),
+    "triton_json": _of_module("collectors.span_clocks", "of_triton"),
+    "prometheus": _of_module("collectors.metric_clocks", "of_prometheus"),
+    "nvidia_smi": _of_module("collectors.metric_clocks", "of_nvidia_smi"),
+    "nvidia_smi_csv": _of_module("collectors.metric_clocks", "of_nvidia_smi_csv"),
 }
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from pipeline import clock_policy, clocks
 from pipeline.clock_anchors import Anchors
 from pipeline.clock_assumptions import Assumed, Told, named
-from pipeline.clock_domains import RELATIVE, Domain, Snapshot, SourceClocks
+from pipeline.clock_domains import OWN_CLOCKS, RELATIVE, Domain, Snapshot, SourceClocks
 from pipeline.clocks import ClockGraph, Converted, Edge, Hop
 from pipeline.errors import InputError
 
@@ -200,7 +200,7 @@ def _timeline(known: Sequence[SourceClocks], graph: ClockGraph) -> Domain:
     host = next((source.host for source in timed if source.host), "")
     candidates = sorted(
         {*own, *graph.domains},
-        key=lambda one: (one.clock == RELATIVE, one.host != host, *_rank(one)),
+        key=lambda one: (one.clock in OWN_CLOCKS, one.host != host, *_rank(one)),
     )
     reached = {
         one: sum(_path(source, one, graph) is not None for source in timed if source.clock != RELATIVE)

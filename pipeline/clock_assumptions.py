@@ -10,7 +10,15 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.clock_domains import HOST_CLOCKS, RELATIVE, Domain, Reading, Snapshot, SourceClocks
+from pipeline.clock_domains import (
+    HOST_CLOCKS,
+    OWN_CLOCKS,
+    RELATIVE,
+    Domain,
+    Reading,
+    Snapshot,
+    SourceClocks,
+)
 from pipeline.errors import InputError
 
 
@@ -93,7 +101,7 @@ class Assumed:
     def wall_start(self, source: SourceClocks) -> Snapshot:
         """Return the snapshot that --wall-start makes of a source's beginning."""
         value, uncertainty_ns = self._told.wall_starts[source.source]
-        start = 0 if source.clock == RELATIVE else source.first or 0
+        start = 0 if source.clock in OWN_CLOCKS else source.first or 0
         wall = Domain("realtime", source.host, source.boot_id)
         runs = ", and runs at the wall clock's rate" if source.clock == RELATIVE else ""
         self.assume(
@@ -139,7 +147,7 @@ def _moved(source: SourceClocks, host: str, boot_id: str) -> SourceClocks:
     """Return a source on a host and boot, with the readings that named none moved along."""
 
     def moved(domain: Domain) -> Domain:
-        if domain.clock == RELATIVE:
+        if domain.clock in OWN_CLOCKS:
             return domain
         return Domain(domain.clock, domain.host or host, domain.boot_id or boot_id)
 
@@ -167,7 +175,7 @@ def named(name: str, known: Iterable[Domain]) -> Domain:
     """Return the only domain of a name: monotonic, monotonic@HOST, relative@SOURCE."""
     clock, _, host = name.partition("@")
     domains = list(dict.fromkeys(known))
-    if clock != RELATIVE:
+    if clock not in OWN_CLOCKS:
         host = host.partition("/")[0]
     found = [one for one in domains if one.clock == clock and host in ("", one.host)]
     if len(found) != 1:

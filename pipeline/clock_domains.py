@@ -4,6 +4,7 @@
     monotonic@web-1/3f2a     ns of CLOCK_MONOTONIC, the kernel's ktime, of that boot of that host
     realtime                 ns since 1970-01-01 UTC, by the clock of whoever wrote it
     relative@run.txt         ns since the beginning of one source
+    session@gpu.sqlite       ns since one tool's session began, by a clock of the host that the file does not name
 
 The engine (pipeline.clocks) converts between domains; the policy (pipeline.align) says which of them are the same.
 """
@@ -16,6 +17,9 @@ from typing import Final
 # the clocks of a host, as users write them; perf is sched_clock, perf's own default
 HOST_CLOCKS: Final = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai", "perf", "tsc")
 RELATIVE: Final = "relative"
+SESSION: Final = "session"
+# of one source alone, so that its name is their host
+OWN_CLOCKS: Final = frozenset({RELATIVE, SESSION})
 # perf_event_attr.clockid, and CLOCK_* of the kernel
 CLOCK_OF_ID: Final = {0: "realtime", 1: "monotonic", 4: "monotonic_raw", 7: "boottime", 11: "tai"}
 
@@ -75,7 +79,9 @@ class SourceClocks:
     """What one source says about the clock of its times, and about others beside it."""
 
     source: str  # its name, for words
-    clock: str  # which stamped its records: one of HOST_CLOCKS, RELATIVE, or '' where it has no times
+    clock: (
+        str  # which stamped its records: one of HOST_CLOCKS, RELATIVE, SESSION, or '' where it has no times
+    )
     host: str = ""
     boot_id: str = ""
     snapshots: tuple[Snapshot, ...] = ()
@@ -91,7 +97,7 @@ class SourceClocks:
         return self.domain_of(self.clock)
 
     def domain_of(self, clock: str) -> Domain:
-        """Return a clock of the source's host; a relative one is its own."""
-        if clock == RELATIVE:
-            return Domain(RELATIVE, self.source)
+        """Return a clock of the source's host; a relative one, or one of a session, is its own."""
+        if clock in OWN_CLOCKS:
+            return Domain(clock, self.source)
         return Domain(clock, self.host, self.boot_id)

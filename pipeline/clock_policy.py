@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from pipeline.clock_anchors import Anchors, sort_out
-from pipeline.clock_domains import RELATIVE, Domain, Reading, Snapshot
+from pipeline.clock_domains import RELATIVE, SESSION, Domain, Reading, Snapshot
 from pipeline.clock_maps import Anchor, RateModel
 from pipeline.clocks import Edge
 
@@ -25,6 +25,7 @@ _STEADINESS: Final = (
     "perf",
     "tsc",
     "gpu",
+    "session",
     "tai",
     "realtime",
     "relative",
@@ -50,6 +51,8 @@ def rate_model(one: Domain, other: Domain) -> RateModel:
     rate = None if "tsc" in (one.clock, other.clock) else Fraction(1)
     if RELATIVE in (one.clock, other.clock):
         return RateModel(rate)  # only a user's word relates it, and the word is that it runs alike
+    if SESSION in (one.clock, other.clock):
+        return RateModel(rate, _SLEW_PPB, _WANDER_PPB)  # one of the host's clocks: which, is not known
     if (one.host, one.boot_id) != (other.host, other.boot_id):
         return RateModel(rate, _HOSTS_PPB, _WANDER_PPB)
     if one.clock in _TIMEKEEPER and other.clock in _TIMEKEEPER:

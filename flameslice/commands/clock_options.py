@@ -143,13 +143,12 @@ def clock_options(command: Command) -> Command:
 
 def clock_name(text: str) -> str:
     """Return a clock's name; raises UsageError for one that is none."""
-    from pipeline.clock_domains import HOST_CLOCKS, RELATIVE
+    from pipeline.clock_domains import HOST_CLOCKS, RELATIVE, SESSION
 
     name = ALIASES.get(text, text)
-    if name not in (*HOST_CLOCKS, RELATIVE):
-        raise UsageError(
-            f"{one_line(text, 60)!r} is no clock", f"give one of {', '.join((*HOST_CLOCKS, RELATIVE))}"
-        )
+    known = (*HOST_CLOCKS, RELATIVE, SESSION)
+    if name not in known:
+        raise UsageError(f"{one_line(text, 60)!r} is no clock", f"give one of {', '.join(known)}")
     return name
 
 
