@@ -250,6 +250,12 @@ def _why_not(source: SourceClocks, timeline: Domain) -> tuple[str, str]:
             "its times count from its own start, and nothing says when that was",
             f"give --offset {name}=+0ms (from the first event of the others), or --wall-start {name}=TIME",
         )
+    if source.clock == "tsc" and timeline.clock == "monotonic":
+        return (
+            f"nothing relates {source.domain} to {timeline}: how long a tick lasts is not known",
+            "give what perf recorded meanwhile beside it (the same context switches in both are enough), or --anchor "
+            "tsc:VALUE=monotonic:VALUE twice; a trace with trace_clock mono needs neither",
+        )
     return (
         f"nothing relates {source.domain} to {timeline}",
         f"record both with -k monotonic, or give --anchor {source.domain}:VALUE={timeline}:VALUE (twice for the rate)",
