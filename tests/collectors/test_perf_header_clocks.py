@@ -110,7 +110,7 @@ def test_any_text_in_any_line_is_survived(meta: dict[str, str]) -> None:
 
 
 def test_without_header_there_is_only_the_clock() -> None:
-    assert clocks({}, "perf") == SourceClocks("run.txt", "perf")
+    assert clocks({}, "perf") == SourceClocks("run.txt", "perf", is_assumed=True)
 
 
 def test_the_wall_clock_beside_itself_relates_nothing() -> None:

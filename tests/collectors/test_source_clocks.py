@@ -64,7 +64,7 @@ def test_a_text_has_the_clock_of_its_header(
 def test_a_text_without_header_is_on_perfs_own_clock(clocks: Callable[..., SourceClocks]) -> None:
     found = clocks(samples("840.1", "840.2"), host="db-2", boot_id="3f2a")
     assert found == SourceClocks(
-        "run.txt", "perf", "db-2", "3f2a", first=840_100_000_000, last=840_200_000_000
+        "run.txt", "perf", "db-2", "3f2a", first=840_100_000_000, last=840_200_000_000, is_assumed=True
     )
 
 
