@@ -42,7 +42,7 @@ def to_ns(value: Any, unit_ns: int, *, is_up: bool = False) -> int | None:
 
 def of_trace(source: Source, host: str = "", boot_id: str = "") -> SourceClocks:
     """Return what a Chrome or Kineto trace says; raises InputError where the JSON is damaged before its first event."""
-    trace = _Trace(JsonStream(source))
+    trace = _Trace(source.name, JsonStream(source))
     trace.read()
     clock, shift_ns, times = trace.clock()
     first, last = (times.first, times.last) if clock else (None, None)
@@ -99,6 +99,7 @@ class _Span:
 class _Trace:
     """One walk over a trace: times since 1970 apart from all others, which one file may mix."""
 
+    name: str
     json: JsonStream
     base_ns: int | None = None
     host: str = ""
@@ -168,7 +169,9 @@ class _Trace:
     def _read_events(self) -> None:
         for _ in self.json.elements():
             if not self.json.peek():
-                raise CutJson("the trace ends after a comma")
+                raise CutJson(
+                    "the JSON ends in the middle", "was it cut off? Export it again", path=self.name
+                )
             event = self.json.value()
             # metadata has a time now and then, which is none of an event
             if isinstance(event, dict) and event.get("ph") not in (None, "M"):

@@ -14,13 +14,13 @@ import polars as pl
 from collectors.source import STDIN_NAME
 from flameslice import clock_sources
 from flameslice.commands.clock_options import ClockWords
+from flameslice.commands.options import Asked
 from flameslice.inputs import STDIN, read_input, repeatable
 from pipeline import align, event_anchors
-from pipeline.clock_domains import RELATIVE, Snapshot, SourceClocks
+from pipeline.clock_domains import OWN_CLOCKS, Snapshot, SourceClocks
 from pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from flameslice.commands.options import Asked
     from flameslice.stored import StoredCaptureReader
     from pipeline.align import Alignment
     from pipeline.event_anchors import Switches
@@ -90,7 +90,8 @@ def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> t
 
     An event whose time would leave 64 bits there has no time, and is counted as such by who cuts.
     """
-    alignment = related(parts, words, width_ns=width_ns)
+    clocks = [part.clocks for part in parts]
+    alignment = related(clocks, [part.tables.perf_events for part in parts], words, width_ns=width_ns)
     if len(parts) > 1 and any(not part.clocks.clock for part in parts):
         untimed = next(part for part in parts if not part.clocks.clock)
         raise InputError("it holds no times to place", "leave it out", path=untimed.clocks.source)
@@ -102,18 +103,43 @@ def on_timeline(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> t
     ], alignment
 
 
-def related(parts: Sequence[Part], words: ClockWords, *, width_ns: int) -> Alignment:
-    """Return how the parts lie; where what they say of clocks does not do, with anchors that are found in the data."""
-    sources = [part.clocks for part in parts]
+def seen_by(
+    arguments: Sequence[str], *, forced_format: str | None, data: str | None
+) -> tuple[list[SourceClocks], list[pl.DataFrame | None]]:
+    """Return what the sources of the inputs say of clocks, and the events of each, None where they are not read."""
+    clocks: list[SourceClocks] = []
+    events: list[pl.DataFrame | None] = []
+    for argument in arguments:
+        if _stored(argument, data, ()) is None and not clock_sources.holds_events(argument, forced_format):
+            clocks.append(clock_sources.of_path(argument, forced_format=forced_format))
+            events.append(None)
+        else:
+            parts = _parts_of(argument, Asked(), forced_format, data)
+            clocks += [part.clocks for part in parts]
+            events += [part.tables.perf_events for part in parts]
+        others = clock_sources.beside_samples(argument)
+        clocks += others
+        events += [None] * len(others)
+    return clocks, events
+
+
+def related(
+    sources: Sequence[SourceClocks],
+    events: Sequence[pl.DataFrame | None],
+    words: ClockWords,
+    *,
+    width_ns: int,
+) -> Alignment:
+    """Return how sources lie; where what they say of clocks does not do, with anchors found in their events."""
     told = words.told([source.source for source in sources])
     alignment = align.align(sources, told)
     is_certain = all(one.is_placed for one in alignment.sources) and alignment.uncertainty_ns <= width_ns
     if is_certain and not any(one.source.is_assumed for one in alignment.sources):
         return alignment
     seen = [
-        event_anchors.Switches(placed.source.source, placed.domain, part.tables.perf_events)
-        for part, placed in zip(parts, alignment.sources, strict=True)
-        if placed.source.clock not in ("", RELATIVE)
+        event_anchors.Switches(placed.source.source, placed.domain, own)
+        for own, placed in zip(events, alignment.sources, strict=True)
+        if own is not None and placed.source.clock not in ("", *OWN_CLOCKS)
     ]
     found: list[Snapshot] = []
     for one, other in itertools.combinations(seen, 2):
@@ -139,7 +165,7 @@ def _refuse_two_clocks(one: Switches, other: Switches) -> None:
 def _moved(part: Part, placed: align.Placed, alignment: Alignment) -> Tables:
     events = part.tables.perf_events
     times = placed.to_timeline(events["raw_time"]).values
-    host = placed.domain.host if placed.domain.clock != "relative" else ""
+    host = placed.domain.host if placed.domain.clock not in OWN_CLOCKS else ""
     events = events.with_columns(
         raw_time=times,
         clock=pl.lit(alignment.timeline.clock),

@@ -15,8 +15,8 @@ from collectors.source import STDIN_NAME, Source
 from flameslice.inputs import STDIN
 from pipeline import capture as captures
 from pipeline import capture_archive
-from pipeline.capture import Manifest
-from pipeline.clock_domains import Snapshot, SourceClocks
+from pipeline.capture import CaptureSource, Manifest
+from pipeline.clock_domains import RELATIVE, Domain, Reading, Snapshot, SourceClocks
 from pipeline.clock_snapshot_table import snapshots_of
 from pipeline.errors import FlamesliceError
 from pipeline.losses import LossLedger
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline.tables import Tables
 
 CLOCKS_FORMAT = "clock_snapshots"
+_EVENTS = ("perf_script", "ftrace", detection.PERF_DATA)  # formats whose events are read, one by one
 
 
 def of_inputs(
@@ -40,8 +41,21 @@ def of_inputs(
     for argument in arguments:
         is_path = argument == STDIN or os.path.lexists(argument)
         kept = None if is_path else stored.find(argument, data)
-        found += of_stored(kept) if kept is not None else [of_path(argument, forced_format=forced_format)]
+        if kept is not None:
+            found += of_stored(kept)
+        else:
+            found += [of_path(argument, forced_format=forced_format), *beside_samples(argument)]
     return found
+
+
+def holds_events(argument: str, forced_format: str | None = None) -> bool:
+    """Return whether a file's events are read, and not its clock alone."""
+    path = Path(argument)
+    if argument != STDIN and captures.is_capture(path):
+        with capture_archive.opened(path) as directory:
+            return captures.sample_source(directory).format in _EVENTS
+    with Source.open(argument) as source:
+        return detection.detect_clocks(source, forced_format) in _EVENTS
 
 
 def of_path(
@@ -60,7 +74,52 @@ def of_path(
             return spanned(clocks, tables.perf_events["raw_time"])
         best = captures.source_path(directory, captures.sample_source(directory))
         span = source_clocks.of(best)
-    return dataclasses.replace(clocks, first=span.first, last=span.last)
+    return dataclasses.replace(
+        clocks,
+        clock=clocks.clock or span.clock,
+        first=span.first,
+        last=span.last,
+        notes=clocks.notes + span.notes,
+    )
+
+
+def beside_samples(argument: str) -> list[SourceClocks]:
+    """Return what the other files of a capture directory say that have a clock: of py-spy, of GPU tools."""
+    path = Path(argument)
+    if argument == STDIN or not os.path.lexists(path) or not captures.is_capture(path):
+        return []
+    found: list[SourceClocks] = []
+    with capture_archive.opened(path) as directory:
+        manifest, best = captures.read_manifest(directory), captures.sample_source(directory)
+        for source in manifest.sources:
+            if source == best or source.format in _EVENTS or source.format not in source_clocks.READERS:
+                continue
+            name = f"{argument}/{shown(source.file)}"
+            place = (manifest.host, manifest.boot_id)
+            try:
+                own = source_clocks.of(
+                    captures.source_path(directory, source),
+                    forced_format=source.format,
+                    name=name,
+                    host=place[0],
+                    boot_id=place[1],
+                )
+            except FlamesliceError as error:
+                own = SourceClocks(name, "", *place, notes=(str(error),))
+            found.append(dataclasses.replace(own, snapshots=own.snapshots + _start_of(source, name, *place)))
+    return found
+
+
+def _start_of(source: CaptureSource, name: str, host: str, boot_id: str) -> tuple[Snapshot, ...]:
+    """Return what ties the times of a file that count from its own start to its host, where the recorder wrote that."""
+    if source.start_monotonic_ns <= 0:
+        return ()
+    start = Reading(
+        Domain("monotonic", host, boot_id), source.start_monotonic_ns, max(source.start_uncertainty_ns, 0)
+    )
+    return (
+        Snapshot((Reading(Domain(RELATIVE, name), 0), start), f"{captures.MANIFEST_FILE}: {source.file}"),
+    )
 
 
 def _shown(argument: str) -> str:
@@ -96,7 +155,7 @@ def _format_of(path: Path) -> str:
 def of_directory(directory: Path, manifest: Manifest, name: str) -> SourceClocks:
     """Return what the files of an unpacked capture say of clocks; the first and last time are not looked for."""
     best = captures.sample_source(directory)
-    snapshots: list[Snapshot] = []
+    snapshots = list(_start_of(best, name, manifest.host, manifest.boot_id))
     notes: list[str] = []
     conversion = None
     for source in manifest.sources:

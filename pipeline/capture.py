@@ -54,6 +54,8 @@ class CaptureSource:
     size_bytes: int = 0
     default_event: str = ""  # what a flame graph of this file shows unless asked for another event
     events: dict[str, int] = field(default_factory=dict)  # event name -> how many the file holds
+    start_monotonic_ns: int = 0  # when the times of a file that counts from its own start began; 0: not known
+    start_uncertainty_ns: int = 0  # how far the true start may be from that
 
 
 @dataclass(frozen=True, slots=True)

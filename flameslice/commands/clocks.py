@@ -8,7 +8,7 @@ import click
 
 from flameslice import outputs
 from flameslice.commands.clock_options import ClockWords, clock_options, parse_clock, parse_reading
-from flameslice.commands.options import Asked, talk
+from flameslice.commands.options import talk
 from flameslice.commands.stores import data_option
 from pipeline.errors import InputError, UsageError
 
@@ -37,7 +37,10 @@ def clocks(
     """Show the clocks of INPUTs: which stamp them, what ties them together, at which rate, how surely.
 
     With --convert and --to it prints one line, VALUE +-UNCERTAINTY. CLOCK is one of monotonic, monotonic_raw, boottime,
-    realtime, tai, perf, tsc or relative, with @HOST where there are several.
+    realtime, tai, perf, tsc, relative or session, with @HOST (or @INPUT) where there are several.
+
+    Also taken, for their clocks alone: Nsight Systems' SQLite exports, PyTorch profiler traces, OTLP, Jaeger and Zipkin
+    spans as JSON, Triton's traces, Prometheus' text, what nvidia-smi prints.
     """
     from analyzers import clock_report
     from analyzers.render import clock_table
@@ -53,8 +56,8 @@ def clocks(
         source.clock and not placed.is_placed
         for source, placed in zip(sources, alignment.sources, strict=True)
     ):
-        parts = aligned.parts_of(inputs, Asked(), words, forced_format=input_format, data=data)
-        alignment = aligned.related(parts, words, width_ns=DEFAULT_WIDTH_NS)
+        known, events = aligned.seen_by(inputs, forced_format=input_format, data=data)
+        alignment = aligned.related(known, events, words, width_ns=DEFAULT_WIDTH_NS)
     if convert is not None and target is not None:
         value, uncertainty, unit = clock_report.convert(
             alignment, parse_reading(convert), parse_clock(target)
