@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 import collectors
-from collectors import detection
+from collectors import detection, known_formats, source_clocks
 from collectors.source import Source
 from pipeline.errors import FlamesliceError, InputError, UsageError
 
@@ -192,6 +192,38 @@ def test_what_is_not_read_is_named_in_one_line(what: str, data: bytes) -> None:
         assert raised.value.remedy
         assert str(raised.value).startswith("file: this is ")
         assert "\n" not in str(raised.value)
+
+
+CLOCKS_ONLY = {
+    "nsys_sqlite": b"SQLite format 3\0" + bytes(84),
+    "kineto": b'{"traceEvents": [{"ph": "X", "ts": 1}], "baseTimeNanoseconds": 5}',
+    "otlp_json": b'{"resourceSpans": []}\n{"resourceSpans": []}\n',
+    "jaeger_json": b'{"data": [{"traceID": "1", "spans": []}]}',
+    "zipkin_json": b'[{"localEndpoint": {}}]',
+    "triton_json": b'[{"id": 1, "timestamps": [{"name": "A", "ns": 5}]}]',
+    "prometheus": b"# TYPE up gauge\nup 1\n",
+    "nvidia_smi": b'<?xml version="1.0"?>\n<nvidia_smi_log>\n',
+    "nvidia_smi_csv": b"index, timestamp, utilization.gpu [%]\n0, 2026/12/01 12:00:00.123, 7 %\n",
+}
+
+
+@pytest.mark.parametrize(("name", "data"), CLOCKS_ONLY.items())
+def test_what_only_tells_of_its_clock_is_told_apart_from_what_is_read(name: str, data: bytes) -> None:
+    for packed in (data, gzip.compress(data, mtime=0)):
+        assert detection.detect_clocks(Source("file", io.BytesIO(packed))) == name
+        with pytest.raises(InputError, match="not a capture that flameslice reads"):
+            detect(packed)
+    assert detection.detect_clocks(Source("file", io.BytesIO(data)), name) == name
+    with pytest.raises(UsageError, match="no input format"):
+        detect(data, name)
+
+
+def test_every_format_of_clocks_is_told_and_can_be_asked() -> None:
+    assert set(CLOCKS_ONLY) == set(known_formats.CLOCKS_ONLY)
+    assert set(known_formats.CLOCKS_ONLY) <= set(source_clocks.READERS)
+    assert detection.detect_clocks(Source("file", io.BytesIO(b"main;work 12\n"))) == "collapsed"
+    with pytest.raises(InputError, match="this is a PNG picture"):
+        detection.detect_clocks(Source("file", io.BytesIO(b"\x89PNG")))
 
 
 @pytest.mark.parametrize(

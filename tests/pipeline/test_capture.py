@@ -35,6 +35,7 @@ FULL = Manifest(
     sources=(
         CaptureSource("perf.data", "perf_data", "monotonic", "00", 3),
         CaptureSource("perf.script.zst", "perf_script", "monotonic", "11", 4, "cpu-clock", {"cpu-clock": 2}),
+        CaptureSource("spy.json", "chrome_trace", start_monotonic_ns=5, start_uncertainty_ns=2),
     ),
     losses=(Loss("dropped_event_rate", 1),),
     recorder=Recorder((1, 2), wall_ns=10, cpu_ns=1, cpu_share_percent=10.0),

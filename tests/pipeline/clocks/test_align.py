@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.align import Alignment, align
 from pipeline.clock_assumptions import Told
-from pipeline.clock_domains import RELATIVE, Domain, Reading, Snapshot, SourceClocks, TimeConversion
+from pipeline.clock_domains import RELATIVE, SESSION, Domain, Reading, Snapshot, SourceClocks, TimeConversion
 from pipeline.errors import InputError
 
 SECOND = 1_000_000_000
@@ -242,3 +242,31 @@ def test_a_contradicting_snapshot_is_named() -> None:
     values = [(at, WALL + at + (at == 3 * SECOND) * 5_000_000) for at in seconds(8)]
     found = align(with_readings("realtime", values))
     assert found.warnings == ("snapshot 3: realtime@web-1/b1 contradicts its neighbours and is left out",)
+
+
+def session(name: str, wall_at_start: int) -> SourceClocks:
+    start = Reading(Domain(SESSION, name), 0)
+    wall = Reading(domain("realtime"), wall_at_start, 1_000)
+    return source(name, SESSION, snapshots=(Snapshot((start, wall), name),))
+
+
+def test_sessions_of_one_host_are_clocks_of_their_own() -> None:
+    alignment = align([session("a.sqlite", WALL), session("b.sqlite", WALL + 7)])
+    assert alignment.timeline == domain("realtime")
+    assert [on_timeline(alignment, number, 0, 5) for number in (0, 1)] == [
+        [WALL, WALL + 5],
+        [WALL + 7, WALL + 12],
+    ]
+
+
+def test_a_session_is_as_sure_as_its_start_and_its_hosts_clock() -> None:
+    alignment = align([session("a.sqlite", WALL), source("spans.json", "realtime", WALL, WALL + 1)])
+    # 4 s after the start, at the 500 ppm by which NTP may slew: 2 ms
+    assert 2_001_000 <= alignment.sources[0].uncertainty_ns <= 2_011_000
+
+
+def test_a_session_without_a_boot_is_moved_with_its_wall_clock_and_stays_its_own() -> None:
+    lone = session("a.sqlite", WALL)
+    alignment = align([lone, source("run.txt", "monotonic", snapshots=snapshots(("realtime", WALL)))])
+    assert alignment.sources[0].domain == Domain(SESSION, "a.sqlite")
+    assert on_timeline(alignment, 0, 3) == [3]
