@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -18,7 +19,7 @@ from flameslice.commands.options import Asked
 from flameslice.inputs import STDIN, read_input, repeatable
 from pipeline import align, event_anchors
 from pipeline.clock_domains import OWN_CLOCKS, Snapshot, SourceClocks
-from pipeline.errors import InputError, UsageError
+from pipeline.errors import FlamesliceError, InputError, UsageError
 
 if TYPE_CHECKING:
     from flameslice.stored import StoredCaptureReader
@@ -110,13 +111,15 @@ def seen_by(
     clocks: list[SourceClocks] = []
     events: list[pl.DataFrame | None] = []
     for argument in arguments:
-        if _stored(argument, data, ()) is None and not clock_sources.holds_events(argument, forced_format):
+        parts: list[Part] = []
+        if _stored(argument, data, ()) is not None or clock_sources.holds_events(argument, forced_format):
+            with contextlib.suppress(FlamesliceError):  # a perf.data of another version says what it says of clocks
+                parts = _parts_of(argument, Asked(), forced_format, data)
+        clocks += [part.clocks for part in parts]
+        events += [part.tables.perf_events for part in parts]
+        if not parts:
             clocks.append(clock_sources.of_path(argument, forced_format=forced_format))
             events.append(None)
-        else:
-            parts = _parts_of(argument, Asked(), forced_format, data)
-            clocks += [part.clocks for part in parts]
-            events += [part.tables.perf_events for part in parts]
         others = clock_sources.beside_samples(argument)
         clocks += others
         events += [None] * len(others)
