@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # format -> module; text formats are asked in this order. Third parties' are added when they are found.
 READERS: dict[str, str] = {
-    "ftrace": "collectors.ftrace",
     "perf_script": "collectors.perf_script",
+    "ftrace": "collectors.ftrace",
     "speedscope": "collectors.speedscope",
     "chrome_trace": "collectors.chrome_trace",
     "py_spy_raw": "collectors.py_spy",

@@ -25,7 +25,7 @@ _PLACE = rb"-\d{1,10}\s+(?:\(\s*[\d-]{1,10}\)\s+)?\[\d{1,9}\]\s+(?:" + _FLAGS + 
 _TIME = rb"(?P<time>\d{1,20}(?:\.\d{1,9})?):(?:\s+|$)"
 # the usual line, and one whose name is not in its columns: another buffer's, or text whose indentation is lost
 COLUMNS: Final = re.compile(rb"(?P<head>(?:[^\s:]+: (?=[^\n]{16}-\d))?[^\n]{16}" + _PLACE + rb")" + _TIME)
-ANYWHERE: Final = re.compile(rb"(?P<head>[^\n]*?\S" + _PLACE + rb")" + _TIME)
+ANYWHERE: Final = re.compile(rb"(?P<head>[^\n]*?" + _PLACE + rb")" + _TIME)
 
 _PLACED = re.compile(rb"-(?P<tid>\d+)\s+(?:\(\s*(?P<pid>[\d-]+)\)\s+)?\[(?P<cpu>\d+)\]\s+(?P<flags>\S+)?\s*")
 NAME_COLUMNS: Final = 16
@@ -37,7 +37,7 @@ LOST: Final = re.compile(
 )
 # what stands around events, and says nothing of them
 ASIDE: Final = re.compile(
-    rb"#{5} CPU \d+ buffer started #{4}|cpus=\d+$|version = \d+$|CPU \d+ is empty$|TRACE:$|\s*$"
+    rb"#{5} CPU \d+ buffer started #{4}|cpus=\d+$|version = \d+$|CPU \d+ is empty$|TRACE:$"
 )
 FRAME: Final = re.compile(rb"\s*=> ?(?P<text>.*)$")
 # function_graph: ` 0)   1.234 us    |  func();`, with a time before it or without the CPU, and its rulers
@@ -86,7 +86,7 @@ def match(line: bytes) -> re.Match[bytes] | None:
 def parse_head(head: bytes) -> Head | None:
     """Read task, thread, process and CPU of what stands before the time.
 
-    `<...>` is a task whose name the kernel had forgotten: it is called `:TID`, as perf calls those.
+    A task without a name, or with `<...>` for one that the kernel had forgotten, is called `:TID`, as perf calls those.
     """
     buffer = _BUFFER.match(head)
     if buffer is not None:
@@ -101,7 +101,9 @@ def parse_head(head: bytes) -> Head | None:
     tid, pid = int(found["tid"]), found["pid"]
     name = decode(head[: found.start()].strip(b" \t"))
     has_pid = pid is not None and pid.isdigit()
-    return Head(f":{tid}" if name == "<...>" else name, int(pid) if has_pid else None, tid, int(found["cpu"]))
+    return Head(
+        f":{tid}" if name in ("", "<...>") else name, int(pid) if has_pid else None, tid, int(found["cpu"])
+    )
 
 
 def parse_event(rest: bytes) -> Event | None:

@@ -224,10 +224,12 @@ class FtraceTokens:
         stray, self._stray = self._stray, []
         at = len(self.rows) - 1
         if stray and at >= 0 and _is_cut(self.rows.keys[at][1].event, self.rows.args.get(at, b"")):
-            text = b"\n".join(line for _, line in stray)
+            text = b"\n".join(line for _, line in stray).rstrip(b"\n")
             self.rows.args[at] = self.rows.args.get(at, b"") + b"\n" + text
             return
         for number, line in stray:
+            if not line.strip():
+                continue
             self.losses.add("unreadable_line", line=number, example=line)
 
     def _name_from_switch(self, args: bytes) -> None:

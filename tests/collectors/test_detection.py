@@ -29,6 +29,14 @@ READ = {
         b"# ========\n# captured on: today\n# ========\n#\napp 7 1.000000: cycles:\n\t1 f (a)\n",
         b"app 7 [000] 1.000000: sched:sched_switch: prev_comm=app prev_pid=7 ==> next_comm=b next_pid=8",
     ],
+    "ftrace": [
+        (
+            b"# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:2\n#\n"
+            b"   bash-123  [000] d..2.  12.345678: sched_switch: prev_comm=bash prev_pid=123 ==> next_pid=0\n"
+        ),
+        b"cpus=2\n   bash-123  [000]  12.345678: sched_switch: bash:123 [120] S ==> swapper/0:0 [120]\n",
+        b"   bash-123   (  123) [000] d..2.  12.345678: sched_switch: prev_comm=bash prev_pid=123 ==> next_pid=0\n",
+    ],
     "collapsed": [
         b"main;work;leaf 12\n",
         b"[kworker/0];worker_thread 3\n",
@@ -108,14 +116,6 @@ REFUSED = {
     ],
     "the header of a perf.data alone": [
         b"# ========\n# captured on    : Tue Dec  1 2026\n# cmdline : /usr/bin/perf record -g\n# ========\n#\n"
-    ],
-    "ftrace or trace-cmd text": [
-        (
-            b"# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:2\n#\n"
-            b"   bash-123  [000] d..2.  12.345678: sched_switch: prev_comm=bash prev_pid=123 ==> next_pid=0\n"
-        ),
-        b"cpus=2\n   bash-123  [000]  12.345678: sched_switch: bash:123 [120] S ==> swapper/0:0 [120]\n",
-        b"   bash-123   (  123) [000] d..2.  12.345678: sched_switch: prev_comm=bash prev_pid=123 ==> next_pid=0\n",
     ],
     "stacks of DTrace": [
         b"\n              genunix`read+0x1\n              unix`_sys_sysenter+0x2\n              123\n\n"

@@ -27,6 +27,13 @@ WHOLE: dict[str, bytes] = {
         b"b c 9/9 [000] 12.345700: 250000 cpu-clock:\n\tffffffff81000000 read ([kernel.kallsyms])\n\n"
     )
     * 3,
+    "ftrace": (
+        b"# tracer: nop\n#\n"
+        b"             app-8       [001] d..2. 12.345678: sched_waking: comm=b c pid=9 prio=120\n"
+        b"             app-8       [001] d..2. 12.345679: <stack trace>\n => __schedule\n => schedule\n"
+        b"             b c-9       [000] ..... 12.345700: sys_write(fd: 1, buf: 0x7f, count: 2)\n"
+        b"             b c-9       [000] ..... 12.345701: sys_write -> 0x2\n"
+    ),
     "collapsed": b"app;main;read_[k] 12\napp;main 3.5\n# comment\nb c;main 4\n",
     "py_spy_raw": b"<module> (a.py:1);f (a.py:2) 3\n0x7f (libc.so.6);<module> (a.py:1) 4\n",
     "speedscope": (
@@ -47,7 +54,8 @@ LIKELY = st.lists(
             b"a;b 1\n", b"a;b", b" 12\n", b"\n", b"app 7 1.000000: cycles:", b"\t7f main (a)\n", b"{", b"[", b'"',
             b'"ph": "B"', b"<svg>", b"# ", b"\r\n", b"\0", b"\xff\xfe", b"f (a.py:1)",
             b"speedscope.app/file-format-schema",
-            b"9" * 30, b"PERF_RECORD_LOST", b"\t", b"1 2 3\n", b"\x1f\x8b\x08",
+            b"9" * 30, b"PERF_RECORD_LOST", b"# tracer: nop\n", b"             a-1  [000] d..2. 1.5: ", b"sched_x: a\n",
+            b" => f\n",             b"<stack trace>\n", b" 0)  1 us | f();\n", b"\t", b"1 2 3\n", b"\x1f\x8b\x08",
         ]
     ),
     max_size=12,

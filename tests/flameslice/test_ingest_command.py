@@ -50,6 +50,13 @@ FILES: dict[str, bytes] = {
         + b"b 2 [000] 1.500000: sched:sched_switch: prev_comm=b prev_pid=2 prev_prio=120 prev_state=S ==> "
         b"next_comm=a next_pid=1 next_prio=120\n" + STACK
     ),
+    "ftrace": (
+        b"# clock: mono\n"
+        b"             app-8       [001] d..2. 12.345678: sched_waking: comm=b\\ \xff pid=9 prio=120\n"
+        b"             app-8       [001] d..2. 12.345679: <stack trace>\n => __schedule\n => schedule\n"
+        b"           <...>-9       [000] ..... 12.345700: sys_write(fd: 1, buf: 0x7f, count: 2)\n"
+        b"           b\\ \xff-9       [000] ..... 12.345701: sys_write -> 0x2\nCPU:1 [LOST 5 EVENTS]\n"
+    ),
     "collapsed": b"app;main;read_[k] 12\napp;main 3.5\n# comment\nb \xff\\n;main 4\n",
     "py_spy_raw": b"<module> (a.py:1);f (a.py:2) 3\n0x7f (libc.so.6);<module> (a.py:1) 4\n",
     "speedscope": (
