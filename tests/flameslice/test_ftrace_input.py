@@ -81,7 +81,13 @@ def test_ticks_are_placed_by_anchors_and_not_without(run_cli: RunCli) -> None:
 
 @pytest.mark.parametrize("command", ["slices", "chart"])
 def test_ordinals_are_refused_and_drawn(run_cli: RunCli, command: str, tmp_path: Path) -> None:
-    ran = run_cli(command, DATA / "counter.txt", "-o", tmp_path / "out.html", *(["--format", "csv"] if command == "slices" else []))
+    ran = run_cli(
+        command,
+        DATA / "counter.txt",
+        "-o",
+        tmp_path / "out.html",
+        *(["--format", "csv"] if command == "slices" else []),
+    )
     assert ran.status == 1
     assert "record with a trace_clock that counts time" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
