@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from collectors import clock_snapshots
+from collectors import clock_snapshots, py_spy_record
 from collectors.clock_markers import Marks
 from collectors.perf_growth import Growth
 from collectors.perf_process import PerfProcess, refusal
 from collectors.presets import Choice, Part, Placement, argv, lighter, missing_events, parts
 from collectors.processes import describe, is_alive, with_descendants
+from collectors.py_spy_record import PySpy, Stamped
 from collectors.record_target import HeldCommand
 from collectors.record_watch import SECOND_NS, Rate, Sleep, has_event
 from pipeline.capture import Process, Segment
@@ -64,6 +65,7 @@ class Session:
     perf: str
     choice: Choice
     clock: str
+    py_spy_hz: int | None
     limits: Limits
     command: HeldCommand | None
     pids: tuple[int, ...]
@@ -84,6 +86,8 @@ class Session:
     used_bytes: int = 0
     events: int = 0
     snapshots: int = 0
+    py_spy_start: Stamped | None = None  # of the file that py-spy wrote
+    _py_spy: PySpy | None = None
     _marks: Marks | None = None
     _next_snapshot_ns: int = 0
     _next_look_ns: int = 0
@@ -107,6 +111,7 @@ class Session:
                 choice = self._fall_back(why)
             self.snapshot()
         finally:
+            self._end_py_spy()
             self._keep_marks(self._marks)
         if choice is None or self.failure is not None:
             self.is_partial = True
@@ -120,6 +125,23 @@ class Session:
             self._marks.mark(self.snapshots)
         self.snapshots += 1
         self._next_snapshot_ns = time.monotonic_ns() + SECOND_NS
+
+    def _begin_py_spy(self) -> None:
+        """Have py-spy look at the target too: at the command, or the first of the processes."""
+        if self.py_spy_hz is None or self._py_spy is not None or not self.pids:
+            return
+        self._py_spy = PySpy(self.pids[0], self.directory / py_spy_record.FILE, self.py_spy_hz)
+        if len(self.pids) > 1:
+            self.notes.append(f"py-spy looks at process {self.pids[0]} and what it starts")
+
+    def _end_py_spy(self) -> None:
+        if self._py_spy is None:
+            return
+        try:
+            self.py_spy_start = self._py_spy.stop()
+        except WorkError as error:
+            self.notes.append(str(error))
+        self.recorder_pids += self._py_spy.pids
 
     def _keep_marks(self, marks: Marks) -> None:
         """Add what the tracers saw of the marks as snapshots of their own; a refused recording keeps none."""
@@ -209,6 +231,7 @@ class Session:
             self.snapshot()
             if self.command is not None and not self.should_stop():
                 self.command.release()
+            self._begin_py_spy()
         return start_ns
 
     def _watch(self, running: Sequence[tuple[PerfProcess, Growth]]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from collectors import py_spy_record
 from collectors.perf_process import find_perf
 from collectors.perf_record import CLOCKS_FILE, Limits, Session
 from collectors.perf_text import Recorded, TextReport, write_text
@@ -46,6 +47,7 @@ class Request:
     choice: Choice
     limits: Limits
     clock: str = "monotonic"
+    py_spy_hz: int | None = None  # None: without py-spy
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
@@ -72,6 +74,8 @@ def record(request: Request, say: Callable[[str], None]) -> Manifest:
     Raise WorkError if perf refuses (nothing is left then) or ends early (what there is stays readable).
     """
     perf = find_perf()
+    if request.py_spy_hz is not None:
+        py_spy_record.find_py_spy()
     check_running(request.pids)
     with _interrupts() as interrupts, _directory(request.output, request.replace_existing) as directory:
         command = HeldCommand(request.command) if request.command else None
@@ -81,6 +85,7 @@ def record(request: Request, say: Callable[[str], None]) -> Manifest:
                 perf=perf,
                 choice=request.choice,
                 clock=request.clock,
+                py_spy_hz=request.py_spy_hz,
                 limits=request.limits,
                 command=command,
                 pids=(command.pid,) if command is not None else request.pids,
@@ -227,6 +232,17 @@ def _write_text(session: Session, cpu_event: str) -> TextReport:
 def _raw_sources(session: Session) -> list[CaptureSource]:
     found = [one.path.name for one in session.recordings if one.path.exists()]
     sources = [CaptureSource(name, "perf_data", session.clock) for name in found]
+    start = session.py_spy_start
+    if start is not None:
+        sources.append(
+            CaptureSource(
+                py_spy_record.FILE,
+                py_spy_record.FORMAT,
+                "relative",
+                start_monotonic_ns=start.start_ns,
+                start_uncertainty_ns=start.uncertainty_ns,
+            )
+        )
     return [*sources, CaptureSource(CLOCKS_FILE, "clock_snapshots")]
 
 

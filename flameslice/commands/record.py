@@ -52,6 +52,15 @@ CLOCKS = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai", "perf")
     help="How stacks are found; lbr needs Intel hardware and samples cycles.",
 )
 @click.option(
+    "--py-spy",
+    "py_spy_hz",
+    type=click.IntRange(1, 1000),
+    is_flag=False,
+    flag_value=100,
+    metavar="[HZ]",
+    help="Have py-spy sample the Python stacks of the target too, so often a second (100).",
+)
+@click.option(
     "--clock",
     type=click.Choice(CLOCKS),
     default="monotonic",
@@ -103,6 +112,8 @@ def _request(**options: Any) -> Request:
     if sum(targets) != 1:
         problem = "nothing to record" if not any(targets) else "more than one thing to record"
         raise UsageError(problem, "give one of: -- COMMAND, --pid PID, --all --for 10s")
+    if options["py_spy_hz"] is not None and options["whole_machine"]:
+        raise UsageError("py-spy looks at a process", "give -- COMMAND or --pid PID, or leave --py-spy out")
     for_ns = None if options["duration"] is None else timespec.parse_duration(options["duration"])
     if options["whole_machine"] and for_ns is None:
         raise UsageError("--all needs an end", "add --for 10s")
@@ -117,6 +128,7 @@ def _request(**options: Any) -> Request:
             for_ns,
         ),
         clock=options["clock"],
+        py_spy_hz=options["py_spy_hz"],
         command=tuple(command),
         pids=pids,
         labels=parse_labels(options["label"]),
