@@ -126,12 +126,8 @@ def fold_input(
     with repeatable(argument) as path:
         # times count from the first and last event, so these come first
         bounds = _fold(path, SampleFilter(from_ns=0), forced_format, workers)
-        if bounds.clock == "tsc":
-            raise UsageError(
-                "its times are ticks of the TSC, which need another clock to be ns",
-                "leave out --from and --to, or give --kind cpu or off_cpu with --anchor",
-            )
-        keep = asked.resolve(bounds.first_ns, bounds.last_ns, wall=_wall(argument, path, asked, bounds))
+        wall = _wall(argument, path, asked, bounds)
+        keep = asked.resolve(bounds.first_ns, bounds.last_ns, wall=wall, clock=bounds.clock)
         return _fold(path, keep, forced_format, workers)
 
 

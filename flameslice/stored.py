@@ -208,7 +208,9 @@ class StoredCaptureReader:
             )
         if asked.has_range:
             bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
-            keep = asked.resolve(*bounds.row(0))
+            clocks = {end.clock for end in self._timed}
+            first_ns, last_ns = bounds.row(0)
+            keep = asked.resolve(first_ns, last_ns, clock="tsc" if "tsc" in clocks else "")
         counted = self.collect(_counted(events, keep))
         if self.capture.status == "receiving" and not (weights.height or counted.height):
             raise InputError(

@@ -54,12 +54,21 @@ class Asked:
         last_ns: int | None,
         width_ns: int = 100_000,
         wall: WallClock | None = None,
+        clock: str = "",
     ) -> SampleFilter:
-        """Return the filter, its times resolved against the first and last time of the capture."""
+        """Return the filter, its times resolved against the first and last time of the capture.
+
+        clock: what stamped these; ticks of the TSC are refused.
+        """
         from pipeline import timespec
 
         if not self.has_range:
             return self.origins()
+        if clock == "tsc":
+            raise UsageError(
+                "its times are ticks of the TSC, which only anchors make ns",
+                "leave out --from and --to here; flameslice slices and chart take --anchor",
+            )
         if first_ns is None or last_ns is None:
             raise UsageError("this capture has no times", "leave out --from and --to")
         bounds = []

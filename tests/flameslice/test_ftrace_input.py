@@ -61,7 +61,7 @@ def test_standard_input_and_a_stored_capture_say_the_same(run_cli: RunCli, tmp_p
     assert any("its clock is taken as perf's" in words for words in clocks["warnings"])
 
 
-def test_ticks_are_placed_by_anchors_and_not_without(run_cli: RunCli) -> None:
+def test_ticks_are_placed_by_anchors_and_not_without(run_cli: RunCli, tmp_path: Path) -> None:
     tsc = DATA / "x86_tsc.txt"
     ran = run_cli("slices", tsc)
     assert (ran.status, ran.stdout) == (1, b"")
@@ -74,9 +74,13 @@ def test_ticks_are_placed_by_anchors_and_not_without(run_cli: RunCli) -> None:
     ran = run_cli("slices", tsc, *anchors)
     assert ran.status == 0, ran.stderr
     assert pl.read_csv(io.BytesIO(ran.stdout))["busy_ns"].sum() > 0
-    ran = run_cli("flamegraph", tsc, "--from", "+1ms")
-    assert ran.status == 2
-    assert "ticks of the TSC" in ran.stderr
+    data = tmp_path / "kept"
+    assert run_cli("ingest", tsc, "--data", data, "--capture", "web").status == 0
+    assert run_cli("slices", "web", "--data", data, *anchors).stdout == ran.stdout
+    for input_words in ([tsc], ["web", "--data", data]):
+        ran = run_cli("flamegraph", *input_words, "--from", "+1ms")
+        assert (ran.status, ran.stdout) == (2, b"")
+        assert "ticks of the TSC" in ran.stderr
 
 
 @pytest.mark.parametrize("command", ["slices", "chart"])
