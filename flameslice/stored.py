@@ -31,6 +31,8 @@ from pipeline.text import shown, unescape
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pipeline.timespec import WallClock
+
 PREFIX = "capture:"
 Result = TypeVar("Result")
 _ID_DIGITS = 8  # that name a source by its id
@@ -206,11 +208,18 @@ class StoredCaptureReader:
                 "this capture holds a source without single samples to filter",
                 "leave out --from, --to, --pid, --tid, --cpu and --comm",
             )
+        if asked.has_range and self.needs_alignment():
+            raise InputError(
+                "its sources are on different clocks, so no range of times is the same in all of them",
+                "choose one: --source FILE; flameslice slices and chart place them on one timeline",
+                path=shown(self.capture.name),
+            )
         if asked.has_range:
             bounds = self.collect(events.select(pl.min("raw_time").alias("a"), pl.max("raw_time").alias("b")))
             clocks = {end.clock for end in self._timed}
             first_ns, last_ns = bounds.row(0)
-            keep = asked.resolve(first_ns, last_ns, clock="tsc" if "tsc" in clocks else "")
+            unit_clock = "tsc" if "tsc" in clocks else ""
+            keep = asked.resolve(first_ns, last_ns, wall=self._wall(asked), clock=unit_clock)
         counted = self.collect(_counted(events, keep))
         if self.capture.status == "receiving" and not (weights.height or counted.height):
             raise InputError(
@@ -255,6 +264,15 @@ class StoredCaptureReader:
             if first is not None:
                 result.events = {end.default_event: first, **result.events}
         return result
+
+    def _wall(self, asked: Asked) -> WallClock | None:
+        """Return what ties the times to the wall clock, where a question needs it."""
+        if not asked.names_wall_time:
+            return None
+        from flameslice import clock_sources
+        from pipeline import align
+
+        return align.align(clock_sources.of_stored(self)).wall()
 
     def _trie(self, trie: StackTrie, wanted: set[int]) -> dict[int, int]:
         """Put the stacks that are wanted into a trie; return the node of each."""

@@ -174,10 +174,13 @@ def test_a_stored_capture_says_the_same_of_its_clocks(
     assert "--offset" in refused.stderr
     placed = run_cli("slices", "both", *data, "--offset", "both/relative.txt=0ms")
     assert placed.status == 0
-    assert (
-        run_cli("slices", "both", "--source", "mono.txt", *data).stdout
-        == run_cli("slices", files["mono.txt"]).stdout
-    )
+    folded = ("flamegraph", "both", "--format", "folded", "--weight", "samples", *data)
+    mixed = run_cli(*folded, "--from", "1ms")
+    assert (mixed.status, "on different clocks" in mixed.stderr) == (1, True)
+    by_wall = ("--source", "mono.txt", "--from", "2026-12-01T03:53:41.691226Z")
+    assert run_cli(*folded, *by_wall).stdout == b"a;main 20\n"
+    alone = run_cli("slices", "both", "--source", "mono.txt", *data)
+    assert alone.stdout == run_cli("slices", files["mono.txt"]).stdout
 
 
 def test_a_perf_data_that_the_installed_perf_cannot_read_still_shows_its_clocks(
