@@ -88,20 +88,23 @@ def learn(head: bytes) -> Stamp | None:
     return Stamp("counter" if len(set(values)) == len(values) else "uptime", is_assumed=True, is_bare=True)
 
 
+def is_assumed(meta: dict[str, str]) -> bool:
+    """Return whether a clock of a host is only taken to be what stamped the text, so that a user may know better."""
+    return ASSUMED in meta and meta.get(META, "") not in ("counter", "uptime")
+
+
 def notes_of(meta: dict[str, str]) -> tuple[str, ...]:
     """Return what a reader of the times must know of their clock."""
-    word, is_assumed = meta.get(META, ""), ASSUMED in meta
+    word, is_guess = meta.get(META, ""), ASSUMED in meta
     if word == "counter":
-        how = (
-            "taken as the events' ordinals (trace_clock counter)" if is_assumed else "ordinals of its events"
-        )
+        how = "taken as the events' ordinals (trace_clock counter)" if is_guess else "ordinals of its events"
         return (f"its numbers are {how}, which are no times: nothing places them",)
     if word == "uptime":
-        how = "taken as jiffies (trace_clock uptime)" if is_assumed else "jiffies (trace_clock uptime)"
+        how = "taken as jiffies (trace_clock uptime)" if is_guess else "jiffies (trace_clock uptime)"
         return (f"its times are {how}: 10 ms each, so what is shorter cannot be told",)
-    if word == "x86-tsc" and is_assumed:
+    if word == "x86-tsc" and is_guess:
         return ("its bare numbers are taken as ticks of the TSC (trace_clock x86-tsc)",)
-    if is_assumed:
+    if is_guess:
         return (
             "its clock is taken as perf's (trace_clock local, global or perf): if it is another, --clock INPUT=mono",
         )

@@ -54,7 +54,9 @@ def of_meta(
     How finely its times are printed shows in the digits of its header.
     """
     if kind == "ftrace":
-        return SourceClocks(name, clock, host, boot_id, notes=ftrace_clocks.notes_of(meta))
+        is_assumed = ftrace_clocks.is_assumed(meta)
+        notes = () if is_assumed else ftrace_clocks.notes_of(meta)
+        return SourceClocks(name, clock, host, boot_id, notes=notes, is_assumed=is_assumed)
     return perf_header_clocks.clocks_of(meta, name, clock, _PRINTED_NS, host, boot_id)
 
 

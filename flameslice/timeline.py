@@ -127,7 +127,9 @@ def load(
     wall = alignment.wall() if asked.names_wall_time else None
     keep = asked.resolve(bounds[0], bounds[1], width_ns, wall)
     notes = [note for tables in all_tables for note in tables.notes]
-    notes += aligned.notes_of(alignment) if len(parts) > 1 or words.is_given else []
+    if len(parts) > 1 or words.is_given:
+        of_clocks = {note for tables in all_tables for note in ftrace_clocks.notes_of(tables.meta)}
+        notes = [note for note in notes if note not in of_clocks] + aligned.notes_of(alignment)
     built = _build(all_tables, timed, kinds, event, ledger, notes, [part.clocks.source for part in parts])
     frames = pl.concat([tables.frames for tables in all_tables])
     stacks = pl.concat([tables.stacks for tables in all_tables])
