@@ -58,7 +58,10 @@ def test_standard_input_and_a_stored_capture_say_the_same(run_cli: RunCli, tmp_p
     assert "its clock is taken as perf's" in stored.stderr
     clocks = json.loads(run_cli("clocks", "web", "--data", data, "--json").stdout)
     assert clocks["sources"][0]["clock"] == "perf"
-    assert any("its clock is taken as perf's" in words for words in clocks["warnings"])
+    assert any("names no clock: taken to be perf" in words for words in clocks["assumptions"])
+    told = run_cli("slices", MONO, "--clock", "mono")
+    assert "its times are monotonic, as --clock says" in told.stderr
+    assert "its clock is taken as" not in told.stderr
 
 
 def test_ticks_are_placed_by_anchors_and_not_without(run_cli: RunCli, tmp_path: Path) -> None:
