@@ -54,7 +54,8 @@ class Assumed:
         clock = self._told.clocks.get(source.source, self._told.clocks.get("", ""))
         if not clock and source.is_assumed:
             self.assume(
-                f"{source.source} names no clock: taken to be {source.clock}, what its tool uses by default; --clock says otherwise"
+                f"{source.source} names no clock: taken to be {source.clock}, what its tool uses by default; "
+                "--clock says otherwise"
             )
         if not clock or clock == source.clock:
             return source
