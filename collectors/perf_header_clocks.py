@@ -18,7 +18,7 @@ from typing import Final
 from pipeline.clock_domains import CLOCK_OF_ID, HOST_CLOCKS, RELATIVE, Domain, Reading, Snapshot, SourceClocks
 from pipeline.errors import one_line
 
-PERF: Final = "perf"  # sched_clock, which stamps where -k chose nothing
+PERF: Final = "perf"  # local_clock, which stamps where -k chose nothing
 # perf reads the clock of -k after the time of day; 3 us is our choice: 65 recordings with -k realtime, which read
 # one clock twice, showed 1.9 to 3.6 us with up to 1 us cut off (perf 6.1, idle KVM guest)
 READ_APART_NS: Final = 3_000

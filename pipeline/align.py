@@ -21,7 +21,17 @@ from pipeline.clocks import ClockGraph, Converted, Edge, Hop
 from pipeline.errors import InputError
 
 # what a timeline is, if several would do
-_TIMELINES = ("monotonic", "boottime", "monotonic_raw", "perf", "realtime", "tai", "gpu", "tsc")
+_TIMELINES = (
+    "monotonic",
+    "boottime",
+    "monotonic_raw",
+    "perf",
+    "sched_clock",
+    "realtime",
+    "tai",
+    "gpu",
+    "tsc",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +187,7 @@ def _seen(edge: Edge) -> list[str]:
         between = f"between {edge.source.clock} {step.before.x} and {step.after.x}"
         if edge.target.clock == "boottime" and step.size > 0:
             told.append(f"{edge.target}: the host was suspended for {size} {between}")
-        elif edge.target.clock in ("tsc", "perf"):
+        elif edge.target.clock in ("tsc", "perf", "sched_clock"):
             told.append(f"{edge.target}: was reset or stood still ({size}) {between}")
         else:
             way = "forward" if step.size > 0 else "back"

@@ -14,8 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-# the clocks of a host, as users write them; perf is sched_clock, perf's own default
-HOST_CLOCKS: Final = ("monotonic", "monotonic_raw", "boottime", "realtime", "tai", "perf", "tsc")
+# the clocks of a host, as users write them. perf is the kernel's local_clock, perf's own default; sched_clock, which
+# ftrace's default `local` shows, lacks the offset that the kernel added to it when it was found stable, some ms
+HOST_CLOCKS: Final = (
+    "monotonic",
+    "monotonic_raw",
+    "boottime",
+    "realtime",
+    "tai",
+    "perf",
+    "sched_clock",
+    "tsc",
+)
 RELATIVE: Final = "relative"
 SESSION: Final = "session"
 # of one source alone, so that its name is their host

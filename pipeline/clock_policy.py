@@ -23,6 +23,7 @@ _STEADINESS: Final = (
     "boottime",
     "monotonic_raw",
     "perf",
+    "sched_clock",
     "tsc",
     "gpu",
     "session",

@@ -25,7 +25,8 @@ ALIASES = {
     "real": "realtime",
     "wall": "realtime",
     "x86-tsc": "tsc",
-    "local": "perf",
+    "local": "sched_clock",
+    "global": "perf",
 }
 
 
@@ -134,7 +135,8 @@ def clock_options(command: Command) -> Command:
             "clock_words",
             multiple=True,
             metavar="[INPUT=]CLOCK",
-            help="What stamped INPUT: monotonic, monotonic_raw, boottime, realtime, tai, perf, tsc, relative.",
+            help="What stamped INPUT: monotonic, monotonic_raw, boottime, realtime, tai, perf, sched_clock, tsc or "
+            "relative.",
         ),
     ):
         add = option(add)

@@ -37,7 +37,7 @@ def clocks(
     """Show the clocks of INPUTs: which stamp them, what ties them together, at which rate, how surely.
 
     With --convert and --to it prints one line, VALUE +-UNCERTAINTY. CLOCK is one of monotonic, monotonic_raw, boottime,
-    realtime, tai, perf, tsc, relative or session, with @HOST (or @INPUT) where there are several.
+    realtime, tai, perf, sched_clock, tsc, relative or session, with @HOST (or @INPUT) where there are several.
 
     Also taken, for their clocks alone: Nsight Systems' SQLite exports, PyTorch profiler traces, OTLP, Jaeger and Zipkin
     spans as JSON, Triton's traces, Prometheus' text, what nvidia-smi prints.

@@ -28,7 +28,7 @@ CLOCKS = {
     "mono": "monotonic",
     "mono_raw": "monotonic_raw",
     "boot": "boottime",
-    "local": "perf",
+    "local": "sched_clock",
     "global": "perf",
     "perf": "perf",
     "tai": "tai",
@@ -174,9 +174,10 @@ def test_without_a_comment_the_form_of_times_tells_what_it_can() -> None:
         tables = read(b"".join(line("x: a=1", time=time) for time in times))
         return tables.clock, tables.notes[0].partition(":")[0]
 
+    assert clock("1796139727.000000")[0] == "tai"
     assert clock("1.000000") == (
-        "perf",
-        "its clock is taken as perf's (trace_clock local, global or perf)",
+        "sched_clock",
+        "its clock is taken as sched_clock (trace_clock local, the default)",
     )
     assert clock("95540116498203")[0] == "tsc"
     assert clock("3680238", "3680238")[0] == "relative"
@@ -186,7 +187,7 @@ def test_without_a_comment_the_form_of_times_tells_what_it_can() -> None:
 
 
 def test_a_comment_behind_the_first_event_says_nothing() -> None:
-    assert read(line("x: a=1") + b"# clock: mono\n").clock == "perf"
+    assert read(line("x: a=1") + b"# clock: mono\n").clock == "sched_clock"
 
 
 def test_clocks_are_told_with_what_was_assumed(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_clocks_are_told_with_what_was_assumed(tmp_path: Path) -> None:
     path.write_bytes(line("x: a=1", time="3.000001") + line("x: a=1", time="2.000001"))
     found = source_clocks.of(path, host="web-1")
     assert (found.clock, found.host, found.first, found.last) == (
-        "perf",
+        "sched_clock",
         "web-1",
         2_000_001_000,
         3_000_001_000,
