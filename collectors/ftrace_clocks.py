@@ -6,7 +6,9 @@
     3680238                        uptime: the kernel's jiffies, 10 ms each; or counter: the events' ordinals
 
 `local` is not perf's clock: one call seen in three instances at once stood 26.93 ms later on `local` than on `global`
-and `perf`, which agreed within 2 us (Linux 6.18). Source: Documentation/trace/ftrace.rst and kernel/trace/trace_clock.c.
+and `perf`, which agreed within 2 us (Linux 6.18).
+
+Source: Documentation/trace/ftrace.rst and kernel/trace/trace_clock.c of the kernel.
 """
 
 from __future__ import annotations
