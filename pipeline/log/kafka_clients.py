@@ -113,6 +113,9 @@ class KafkaClients:
             error, AssertionError | ValueError | TypeError | kafka_errors.KafkaConfigurationError
         ):
             return InputError(f"a setting is wrong: {words}", "correct it", path=self.config.path or where)
+        elif isinstance(error, kafka_errors.InvalidReplicationFactorError):
+            words = "the topics cannot have so many replicas: the cluster has fewer brokers"
+            remedy = "lower replication_factor in the file of --log-config, or start more brokers"
         else:
             remedy = "run it again: it adds only what is missing"
         return WorkError(f"Kafka: {words}", remedy, path=where)
