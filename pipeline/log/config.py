@@ -83,11 +83,6 @@ class LogConfig:
         settings = {key.replace("_", "."): _text(value) for key, value in merged.items()}
         return TopicPlan(partitions, replicas, settings)
 
-    def key_of(self, topic: str, name: str) -> str:
-        """Return where the file says this of a topic: `topics.name`, or in the topic's own table."""
-        is_own = name in self.topics.get(topic, {})
-        return f'topics."{topic}".{name}' if is_own else f"topics.{name}"
-
 
 def load(path: Path) -> LogConfig:
     """Return what a file says; raises InputError that names the file and the key."""

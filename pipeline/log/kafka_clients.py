@@ -98,8 +98,6 @@ class KafkaClients:
     def _error(self, error: BaseException) -> Exception:
         where = f"kafka://{self._servers}"
         words = str(error) or type(error).__name__
-        if isinstance(error, kafka_errors.BrokerResponseError) and " failed with response " in words:
-            words = f"{type(error).__name__}: {error.description}"  # instead of the whole request and answer
         if isinstance(error, kafka_errors.KafkaTimeoutError) and self._last_words.text:
             words = f"{words} ({self._last_words.text})"
         if isinstance(error, kafka_errors.AuthorizationError | kafka_errors.SaslAuthenticationFailedError):

@@ -10,25 +10,17 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from kafka import errors as kafka_errors
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from pipeline.errors import InputError
-from pipeline.log.config import LogConfig, TopicPlan
+from pipeline.log.config import LogConfig
 from pipeline.log.kafka_clients import LARGEST_MESSAGE_BYTES, REQUEST_MS, KafkaClients, record_of
 from pipeline.log.kafka_group import KafkaGroupConsumer
 from pipeline.log.protocol import CAPTURES, DEAD_LETTERS, Message, Partition, Record
 
 _IN_FLIGHT_BYTES = 32 << 20
-# what brokers say of how a topic is to be made
-_OF_SETTINGS = (
-    kafka_errors.InvalidPartitionsError,
-    kafka_errors.InvalidConfigurationError,
-    kafka_errors.InvalidRequestError,
-    kafka_errors.PolicyViolationError,
-)
 
 
 class KafkaLog:
@@ -91,41 +83,28 @@ class KafkaLog:
                     **(settings if is_configured else {}),
                 }
                 partitions = partitions if is_configured else 1
-            self._create(topic, TopicPlan(partitions, plan.replication_factor, settings))
+            new = {
+                topic: {
+                    "num_partitions": partitions,
+                    "replication_factor": plan.replication_factor,
+                    "configs": settings,
+                }
+            }
+            self._create(new)
         self._known_topics.add(topic)
 
-    def _create(self, topic: str, plan: TopicPlan) -> None:
-        asked = {
-            "num_partitions": plan.partitions,
-            "replication_factor": plan.replication_factor,
-            "configs": dict(plan.settings),
-        }
+    def _create(self, topic: dict[str, dict[str, Any]]) -> None:
         for delay_s in (0.5, 1.0, 2.0, 4.0, None):
-            made = self._clients.admin.create_topics({topic: asked}, raise_errors=False)["topics"][0]
-            kind = kafka_errors.for_code(made["error_code"])
-            if kind is kafka_errors.NoError:
-                self._clients.admin.wait_for_topics([topic])
+            try:
+                self._clients.admin.create_topics(topic, wait_for_metadata=True)
                 return
-            if kind is kafka_errors.TopicAlreadyExistsError:
+            except kafka_errors.TopicAlreadyExistsError:
                 return
-            if kind is not kafka_errors.InvalidReplicationFactorError or delay_s is None:
-                self._refused(topic, plan, kind, made["error_message"] or kind.description)
-            # a cluster that has just started says so until its brokers know each other
-            time.sleep(delay_s or 0)
-
-    def _refused(
-        self, topic: str, plan: TopicPlan, kind: type[kafka_errors.KafkaError], words: str
-    ) -> NoReturn:
-        """Raise what says why a topic is not made: InputError where --log-config asks for what cannot be."""
-        config = self._clients.config
-        if kind is kafka_errors.InvalidReplicationFactorError and plan.replication_factor > 0:
-            key = config.key_of(topic, "replication_factor")
-            problem = f"{key} = {plan.replication_factor} is refused: {words.rpartition(': ')[2].rstrip('.')}"
-            raise InputError(problem, "give at most as many as there are brokers", path=config.path)
-        if kind in _OF_SETTINGS and config.topics:
-            problem = f"topics: Kafka does not make {topic} so: {words.rstrip('.')}"
-            raise InputError(problem, "change that setting", path=config.path)
-        raise kind(f"{topic}: {words}")
+            except kafka_errors.InvalidReplicationFactorError:
+                # a cluster that has just started says so until its brokers know each other
+                if delay_s is None:
+                    raise
+                time.sleep(delay_s)
 
     # reading without a group's members
 

@@ -190,30 +190,3 @@ def test_a_refusal_is_one_line_that_says_why(
     assert run.stderr.count("\n") == 1, run.stderr
     assert any(word in run.stderr for word in words), run.stderr
     assert kafka_sasl_ssl.password not in run.stderr
-
-
-@pytest.mark.parametrize("command", [["ingest", "a.folded"], ["worker", "--until-empty"]], ids=" ".join)
-@pytest.mark.parametrize(
-    ("topics", "words"),
-    [
-        ("[topics]\nreplication_factor = 3\n", "topics.replication_factor = 3"),
-        ('[topics."flameslice.captures"]\nreplication_factor = 2\n', "replication_factor"),
-        ("[topics]\nretention_ms = 'long'\n", "retention.ms"),
-        ("[topics]\nno_such_thing = 1\n", "no.such.thing"),
-        ("[topics]\nmin_insync_replicas = -4\n", "min.insync.replicas"),
-    ],
-    ids=["too many copies", "of one topic", "no number", "no setting", "no value"],
-)
-def test_a_topic_that_the_brokers_refuse_is_one_line_that_says_what_to_change(
-    fresh_kafka: str, tmp_path: Path, command: list[str], topics: str, words: str
-) -> None:
-    (tmp_path / "log.toml").write_text(topics)
-    (tmp_path / "a.folded").write_text("main;work 3\n")
-    log = f"kafka://{fresh_kafka}"
-    ran = run_cli(tmp_path, *command, "--log", log, "--log-config", "log.toml", "--data", "D")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.count("\n") == 1, ran.stderr
-    assert words in ran.stderr
-    assert ran.stderr.startswith("log.toml: topics")
-    assert "Request" not in ran.stderr
-    assert len(ran.stderr) < 300
