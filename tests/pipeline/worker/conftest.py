@@ -126,6 +126,8 @@ class Bench:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE) as process:
             try:
+                assert process.stderr is not None
+                process.stderr.readline()  # it says that it works: it has joined, and outages are its to outlive
                 yield process
                 process.terminate()
                 _, errors = process.communicate(timeout=60)
