@@ -113,7 +113,8 @@ def seen_by(
     for argument in arguments:
         parts: list[Part] = []
         if _stored(argument, data, ()) is not None or clock_sources.holds_events(argument, forced_format):
-            with contextlib.suppress(FlamesliceError):  # a perf.data of another version says what it says of clocks
+            # a perf.data that the installed perf cannot read still says what it says of clocks
+            with contextlib.suppress(FlamesliceError):
                 parts = _parts_of(argument, Asked(), forced_format, data)
         clocks += [part.clocks for part in parts]
         events += [part.tables.perf_events for part in parts]

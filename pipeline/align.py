@@ -264,8 +264,8 @@ def _why_not(source: SourceClocks, timeline: Domain) -> tuple[str, str]:
         return (
             f"nothing relates {source.domain} to {timeline}: how long a tick lasts is not known",
             (
-                "give what perf recorded meanwhile beside it (the same context switches in both are enough), or --anchor "
-                "tsc:VALUE=monotonic:VALUE twice; a trace with trace_clock mono needs neither"
+                "give what perf recorded meanwhile beside it (the same context switches in both are enough), or "
+                "--anchor tsc:VALUE=monotonic:VALUE twice; a trace with trace_clock mono needs neither"
             ),
         )
     return (
