@@ -215,6 +215,8 @@ class Worker:
             known = {table: stored for (one, table), stored in self._stored.items() if one == capture}
             changed = self._catalog.write_manifest(capture, known)
             if changed is not None:
+                self._note(capture)  # one without rows could be brought back just as well
+                self._catalog.forget_if_deleted(capture)
                 self._observer.changed(changed)
         positions = {
             partition: position
@@ -232,9 +234,7 @@ class Worker:
         if self._catalog.is_deleted(capture):
             self._observer.dropped(capture, len(held.records))
             return
-        if self._log.keeps_messages and capture not in self._noted:
-            self._catalog.note_log(capture, self._log.identity)
-            self._noted.add(capture)
+        self._note(capture)
         offsets = [offset for _, offset in held.records]
         partition = held.records[0][0]
         origin = Origin(self._log.identity, partition.topic, partition.number, min(offsets), max(offsets))
@@ -249,6 +249,12 @@ class Worker:
             for rows in held.rows:
                 for reason, count in rows.table.select("reason", "count").iter_rows():
                     self._observer.lost(reason, count)
+
+    def _note(self, capture: str) -> None:
+        """Keep which log feeds a capture, where it could feed it to another store again."""
+        if self._log.keeps_messages and capture not in self._noted:
+            self._catalog.note_log(capture, self._log.identity)
+            self._noted.add(capture)
 
     def _table(self, capture: str, table: str) -> StoredTable:
         key = (capture, table)

@@ -343,6 +343,10 @@ def test_a_deletion_reaches_the_log_that_could_bring_it_back(kept_on_kafka: Any,
     assert (ran.status, ran.stderr.count("\n")) == (2, 1)
     assert "--log kafka://" in ran.stderr
     assert len(here.listed()) == 1
+    # nor one of which only the description has come
+    kept.append([control.to_message(CaptureFact("told", "told"))])
+    kept.work()
+    assert here("captures delete", "told", "--yes").status == 2
     # in this store alone: what comes again is passed over, and that is said
     assert here("captures delete", capture, "--yes", "--only-here").status == 0
     kept.append(
@@ -356,7 +360,7 @@ def test_a_deletion_reaches_the_log_that_could_bring_it_back(kept_on_kafka: Any,
     kept.append([*splitter.add(weights), *splitter.finish()])
     ran = kept("worker --until-empty", "--log-format", "text")
     assert f"{capture} was deleted: its messages are passed over" in ran.stderr
-    assert kept.listed() == []
+    assert [one["id"] for one in kept.listed()] == ["told"]
 
 
 # ------------------------------------------------------------------ what is said
